@@ -1,0 +1,165 @@
+//! The access file: who may do what on the node. The only reader of proto/access.toml.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+/// The caller name of root: the operator's command line.
+pub const CLI: &str = "cli";
+/// Group of everyone who may connect to sockets at all.
+pub const GROUP: &str = "bulkhead";
+/// Group of those who read container logs.
+pub const LOG_GROUP: &str = "bulkhead-logs";
+
+/// The file as built in. Changing it means changing the release, on purpose: a node's owner narrows it, never widens.
+pub const SOURCE: &str = include_str!("../../../proto/access.toml");
+
+/// The parsed file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// By process name.
+    pub process: BTreeMap<String, Process>,
+}
+
+/// One process' row.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    /// Name of its user and group.
+    pub user: String,
+    /// Names of further groups.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Capabilities that it keeps.
+    #[serde(default)]
+    pub capabilities: Vec<Capability>,
+    /// Path patterns that it may write.
+    #[serde(default)]
+    pub writable: Vec<String>,
+    /// `Service/Method` of runtime.v1 that its CRI socket passes.
+    #[serde(default)]
+    pub cri: BTreeSet<String>,
+    /// `verb resource` that its API socket passes.
+    #[serde(default)]
+    pub api: BTreeSet<String>,
+    /// By gRPC service: who may call it.
+    #[serde(default)]
+    pub callers: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A capability and why it is needed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capability {
+    /// Such as `CAP_SYS_ADMIN`.
+    pub name: String,
+    /// What would not work without it.
+    pub reason: String,
+}
+
+/// The access file of this release.
+///
+/// # Panics
+/// If the built-in file does not parse, which a test rules out.
+pub static ACCESS: LazyLock<Access> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "built in, and parsed by a test")]
+    parse(SOURCE).expect("proto/access.toml is valid")
+});
+
+/// Parses an access file.
+///
+/// # Errors
+/// With line and column when the text is not TOML of this shape.
+pub fn parse(text: &str) -> Result<Access, toml::de::Error> {
+    toml::from_str(text)
+}
+
+impl Access {
+    /// Whether `caller` may call `service` (such as `bulkhead.pleg.v1.Pleg`) on the socket of `process`.
+    pub fn may_call(&self, process: &str, service: &str, caller: &str) -> bool {
+        match service {
+            // Health and self-description are for whoever watches the node; a peer may ask health to find readiness.
+            "grpc.health.v1.Health" => caller == CLI || self.process.contains_key(caller),
+            "bulkhead.process.v1.Process" => caller == CLI || caller == "gateway",
+            _ => self
+                .process
+                .get(process)
+                .and_then(|row| row.callers.get(service))
+                .is_some_and(|callers| callers.contains(caller)),
+        }
+    }
+
+    /// Whether the CRI socket of `process` passes `method` (such as `RuntimeService/Version`).
+    pub fn may_use_cri(&self, process: &str, method: &str) -> bool {
+        self.process.get(process).is_some_and(|row| row.cri.contains(method))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto_index;
+
+    #[test]
+    fn names_in_the_file_exist() {
+        let known = proto_index();
+        for (name, row) in &ACCESS.process {
+            assert_eq!(&row.user, name, "one name everywhere");
+            for method in &row.cri {
+                let (service, method) = method.split_once('/').unwrap();
+                assert!(known.contains(&format!("runtime.v1.{service}/{method}")), "{name}: no CRI method {method}");
+            }
+            for (service, callers) in &row.callers {
+                assert!(known.iter().any(|m| m.starts_with(&format!("{service}/"))), "{name}: no service {service}");
+                for caller in callers {
+                    assert!(caller == CLI || ACCESS.process.contains_key(caller), "{name}: no caller {caller}");
+                    assert_ne!(caller, name, "a process does not call itself");
+                }
+            }
+            for capability in &row.capabilities {
+                assert!(capability.reason.len() > 20, "{name}: {} needs a reason", capability.name);
+            }
+        }
+        // Every service of ours stands in the file or is served by all.
+        for method in known.iter().filter(|m| m.starts_with("bulkhead.") && !m.starts_with("bulkhead.process.")) {
+            let service = method.split('/').next().unwrap();
+            assert!(ACCESS.process.values().any(|row| row.callers.contains_key(service)), "{service} has no row");
+        }
+    }
+
+    #[test]
+    fn dangerous_methods_have_one_owner() {
+        let owners = |method: &str| -> Vec<&str> {
+            ACCESS.process.iter().filter(|(_, r)| r.cri.contains(method)).map(|(n, _)| n.as_str()).collect()
+        };
+        for method in ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"] {
+            assert_eq!(owners(&format!("RuntimeService/{method}")), ["syncd"], "{method}");
+        }
+        assert_eq!(owners("RuntimeService/ExecSync"), ["prober"]);
+        assert_eq!(owners("RuntimeService/Exec"), ["gateway"]);
+        let with_capabilities: Vec<_> =
+            ACCESS.process.iter().filter(|(_, r)| !r.capabilities.is_empty()).map(|(n, _)| n.as_str()).collect();
+        assert_eq!(with_capabilities, ["volumed"], "only volumed holds capabilities");
+    }
+
+    #[test]
+    fn callers_are_checked_by_service() {
+        let a = &*ACCESS;
+        assert!(a.may_call("pleg", "bulkhead.pleg.v1.Pleg", "syncd"));
+        assert!(!a.may_call("pleg", "bulkhead.pleg.v1.Pleg", "volumed"));
+        assert!(!a.may_call("pleg", "bulkhead.pleg.v1.Pleg", CLI), "root asks the gateway");
+        assert!(!a.may_call("prober", "bulkhead.pleg.v1.Pleg", "syncd"), "another process' service");
+        assert!(a.may_call("pleg", "bulkhead.process.v1.Process", CLI));
+        assert!(!a.may_call("pleg", "bulkhead.process.v1.Process", "prober"));
+        assert!(a.may_use_cri("pleg", "RuntimeService/ListContainers"));
+        assert!(!a.may_use_cri("pleg", "RuntimeService/StopContainer"));
+        assert!(!a.may_use_cri("nobody", "RuntimeService/Version"));
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        assert!(parse("[process.x]\nuser='x'\ncapabilites=[]\n").is_err());
+    }
+}

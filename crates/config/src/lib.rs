@@ -1,0 +1,32 @@
+//! KubeletConfiguration (`kubelet.config.k8s.io/v1beta1`): reading, merging, defaults, validation, printing.
+//!
+//! Owns what the configuration file and its drop-in directory mean. [`load`] does the I/O, [`parse`] and everything
+//! beneath it is pure. Must never act on a field, and must never accept one silently: what a file says is understood,
+//! implemented and in bounds, or the whole configuration is refused with file, line, field and what to do.
+
+mod de;
+mod duration;
+mod error;
+mod implemented;
+mod kubelet;
+mod load;
+mod merge;
+mod tree;
+mod unset;
+mod validate;
+
+pub use duration::{Duration, DurationError};
+pub use error::{ConfigError, Position, Problem, Problems};
+pub use implemented::{IMPLEMENTED, Implemented, Values, unimplemented};
+pub use kubelet::{
+    Anonymous, Authentication, Authorization, AuthorizationWebhook, CrashLoopBackOff, Headers,
+    KubeletConfiguration, LogFormatOptions, LogOptions, Logging, MemoryReservation, MemorySwap,
+    ShutdownByPriority, Taint, Tracing, UserNamespaces, VModuleItem, Webhook, X509,
+};
+pub use load::{Loaded, MAX_DROP_INS, MAX_FILE_BYTES, Source, load, parse};
+pub use validate::validate;
+
+/// The only `apiVersion` that a configuration file may have.
+pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+/// The only `kind` that a configuration file may have.
+pub const KIND: &str = "KubeletConfiguration";

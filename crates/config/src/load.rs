@@ -1,0 +1,201 @@
+//! From files to a configuration: [`load`] reads them, [`parse`] does the rest without I/O.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::{ConfigError, Position, Problem, Problems};
+use crate::implemented::unimplemented;
+use crate::kubelet::KubeletConfiguration;
+use crate::merge::merge;
+use crate::tree::{Node, Place, Value, read};
+use crate::unset::{derive_report_frequency, unset_zeroes};
+use crate::validate::validate;
+use crate::{API_VERSION, KIND};
+
+/// The largest configuration file, in bytes: 1 MiB.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
+/// The most `*.conf` files in a drop-in directory.
+pub const MAX_DROP_INS: usize = 128;
+
+/// A configuration that this release can act on, and what its owner should know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// What to act on: files, drop-ins and defaults together.
+    pub config: KubeletConfiguration,
+    /// Sentences for the log; nothing that keeps the configuration from working.
+    pub warnings: Vec<String>,
+}
+
+/// One text and the name that its problems are told with.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// The file's path.
+    pub name: &'a str,
+    /// YAML or JSON.
+    pub text: &'a [u8],
+}
+
+/// Reads the configuration file, then each `*.conf` in the drop-in directory in byte order of its name, and parses
+/// them. Without either, the defaults. Blocks; meant for the start of a process.
+///
+/// # Errors
+///
+/// When a file cannot be read, is too large, or says something that cannot be used; see [`parse`].
+pub fn load(file: Option<&Path>, drop_in_dir: Option<&Path>) -> Result<Loaded, ConfigError> {
+    let mut warnings = Vec::new();
+    let mut paths: Vec<PathBuf> = file.map(Path::to_path_buf).into_iter().collect();
+    if let Some(dir) = drop_in_dir {
+        paths.extend(drop_ins(dir, &mut warnings)?);
+    }
+    let texts = paths
+        .into_iter()
+        .map(|path| Ok((path.display().to_string(), read_bounded(&path)?)))
+        .collect::<Result<Vec<_>, ConfigError>>()?;
+    let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
+    let mut loaded = parse(&sources)?;
+    loaded.warnings.splice(0..0, warnings);
+    Ok(loaded)
+}
+
+/// Parses texts, later ones laid over earlier ones: maps are joined key by key, scalars and lists replace.
+///
+/// # Errors
+///
+/// [`ConfigError::TooLarge`], or [`ConfigError::Invalid`] with everything that is wrong: texts that are no YAML or
+/// JSON or of another kind, unknown or duplicate fields and wrong types in any text; else values out of bounds and
+/// fields that this release does not implement.
+pub fn parse(sources: &[Source<'_>]) -> Result<Loaded, ConfigError> {
+    if let Some(large) = sources.iter().find(|source| source.text.len() > MAX_FILE_BYTES) {
+        return Err(ConfigError::TooLarge { path: large.name.into() });
+    }
+    let files: Vec<&str> = sources.iter().map(|source| source.name).collect();
+    let mut problems = Vec::new();
+    let mut merged = Node { place: Place { file: 0, line: 0, column: 0 }, value: Value::Map(Vec::new()) };
+    for (index, source) in sources.iter().enumerate() {
+        match document(source, index, &files) {
+            Ok(root) => merge(&mut merged, root),
+            Err(found) => problems.extend(found),
+        }
+    }
+    let refuse = |problems| Err(ConfigError::Invalid(Problems(problems)));
+    if !problems.is_empty() {
+        return refuse(problems);
+    }
+    derive_report_frequency(&mut merged);
+    let config = match crate::de::from_tree::<KubeletConfiguration>(&merged, &files) {
+        Ok(config) => config,
+        Err(problems) => return refuse(problems),
+    };
+    let mut problems = validate(&config);
+    for missing in unimplemented(&config) {
+        // One problem of a field is enough to mend it.
+        if !problems.iter().any(|problem| problem.field == missing.field) {
+            problems.push(missing);
+        }
+    }
+    for problem in &mut problems {
+        problem.at = position(&merged, &problem.field, &files);
+    }
+    if problems.is_empty() { Ok(Loaded { warnings: warnings(&config), config }) } else { refuse(problems) }
+}
+
+/// Reads and checks one text by itself, so that no fault hides behind a later text that replaces it.
+fn document(source: &Source<'_>, index: usize, files: &[&str]) -> Result<Node, Vec<Problem>> {
+    let mut root = read(source.text, index, source.name)?;
+    let mut problems = Vec::new();
+    if !matches!(root.value, Value::Map(_)) {
+        return Err(vec![Problem {
+            field: String::new(),
+            at: Some(root.place.position(source.name)),
+            message: format!("this is no {KIND}: write fields, and before them {}", header()),
+        }]);
+    }
+    for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let (at, fault) = match root.remove(field) {
+            None => (Position { file: source.name.to_owned(), line: 0, column: 0 }, "is missing"),
+            Some(entry) if entry.node.value == Value::Text(wanted.to_owned()) => continue,
+            Some(entry) => (entry.node.place.position(source.name), "is something else"),
+        };
+        problems.push(Problem {
+            field: field.into(),
+            at: Some(at),
+            message: format!("{fault}: write {field}: {wanted}"),
+        });
+    }
+    unset_zeroes(&mut root);
+    if let Err(found) = crate::de::from_tree::<KubeletConfiguration>(&root, files) {
+        problems.extend(found);
+    }
+    if problems.is_empty() { Ok(root) } else { Err(problems) }
+}
+
+fn header() -> String {
+    format!("apiVersion: {API_VERSION} and kind: {KIND}")
+}
+
+/// Where a field is said, or the nearest block around it.
+fn position(merged: &Node, field: &str, files: &[&str]) -> Option<Position> {
+    let mut path = field;
+    loop {
+        if let Some(entry) = merged.entry(path) {
+            return files.get(entry.place.file).map(|file| entry.place.position(file));
+        }
+        path = path.rsplit_once('.')?.0;
+    }
+}
+
+fn warnings(config: &KubeletConfiguration) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if config.read_only_port != 0 && !config.address.is_loopback() {
+        warnings.push(format!(
+            "readOnlyPort {} tells pods and statistics to anyone who can reach {}: set it to 0 unless that is meant",
+            config.read_only_port, config.address
+        ));
+    }
+    warnings
+}
+
+/// The drop-ins of a directory in byte order of their names.
+fn drop_ins(dir: &Path, warnings: &mut Vec<String>) -> Result<Vec<PathBuf>, ConfigError> {
+    let fault = |source| ConfigError::List { path: dir.to_owned(), source };
+    let mut found = Vec::new();
+    let mut ignored = Vec::new();
+    for entry in fs::read_dir(dir).map_err(fault)? {
+        let name = entry.map_err(fault)?.file_name();
+        let bytes = name.as_encoded_bytes();
+        if bytes.ends_with(b".conf") {
+            found.push(name);
+        } else if !bytes.starts_with(b".") && ignored.len() < MAX_DROP_INS {
+            ignored.push(name);
+        }
+        if found.len() > MAX_DROP_INS {
+            return Err(ConfigError::TooManyDropIns { path: dir.to_owned() });
+        }
+    }
+    found.sort_unstable();
+    ignored.sort_unstable();
+    let ignored = ignored.iter().map(|name| dir.join(name));
+    warnings.extend(
+        ignored.map(|path| format!("{} is ignored: only names that end in .conf count", path.display())),
+    );
+    Ok(found.into_iter().map(|name| dir.join(name)).collect())
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let fault = |source| ConfigError::Read { path: path.to_owned(), source };
+    // Before opening: a pipe would wait for a writer for ever.
+    if !fs::metadata(path).map_err(fault)?.is_file() {
+        return Err(ConfigError::NotAFile { path: path.to_owned() });
+    }
+    let limit = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let mut text = Vec::new();
+    fs::File::open(path).map_err(fault)?.take(limit).read_to_end(&mut text).map_err(fault)?;
+    if text.len() > MAX_FILE_BYTES {
+        return Err(ConfigError::TooLarge { path: path.to_owned() });
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

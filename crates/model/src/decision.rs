@@ -1,0 +1,41 @@
+//! What syncd's worker decided about a pod: the half of a pod's status that the runtime cannot know.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+/// Where a pod is in its life on this node. Only moves down this list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Wanted: containers are started and kept.
+    #[default]
+    Syncing,
+    /// Being stopped: no container may start any more.
+    Terminating,
+    /// The runtime was seen, after the last action, to hold nothing that runs.
+    Terminated,
+}
+
+/// Why a container waits: shown as `state.waiting`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// The kubelet's reason, such as `ContainerCreating`, `ErrImagePull`, `CrashLoopBackOff`.
+    pub reason: String,
+    /// For people; at most 1,024 bytes.
+    pub message: String,
+}
+
+/// A worker's decisions about one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Where the pod is in its life.
+    pub stage: Stage,
+    /// Per container name: why it is not running, if the worker knows better than the runtime.
+    pub waiting: BTreeMap<String, Waiting>,
+    /// When set, the pod failed as a whole with this reason (`Evicted`, `DeadlineExceeded`, an admission reason).
+    pub failed: Option<Waiting>,
+    /// When this node first accepted the pod: `status.startTime`.
+    pub started_at: Option<Timestamp>,
+    /// Counts the worker's passes; newer decisions replace older ones.
+    pub generation: u64,
+}

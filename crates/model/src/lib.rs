@@ -1,0 +1,26 @@
+//! Pod, container, probe, threshold and status rules.
+//!
+//! Owns every rule that says what a node should do about a pod, as pure functions over Kubernetes' own types
+//! (k8s-openapi) and over what the runtime was seen to hold ([`runtime`]). Must never know tokio, tonic, a file
+//! descriptor or a clock: what time it is comes in as an argument.
+
+pub mod actions;
+pub mod decision;
+pub mod env;
+pub mod grace;
+pub mod hash;
+pub mod image;
+pub mod manifest;
+pub mod names;
+pub mod phase;
+pub mod ports;
+pub mod probe;
+pub mod probe_view;
+pub mod qos;
+pub mod quantity;
+pub mod resources;
+pub mod runtime;
+pub mod spec;
+pub mod static_pod;
+pub mod status;
+pub mod status_view;

@@ -1,0 +1,152 @@
+//! The pod's conditions, in the kubelet's order and with its reasons.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
+
+use super::{Context, activity, time};
+use crate::phase::{Activity, Phase};
+use crate::spec::ContainerKind;
+use crate::status_view::ContainerView;
+
+const READY_TO_START: &str = "PodReadyToStartContainers";
+const INITIALIZED: &str = "Initialized";
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const SCHEDULED: &str = "PodScheduled";
+
+/// What a condition says, before it is compared with what it said last.
+#[derive(Clone, Debug, Default)]
+struct Finding {
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Finding {
+    fn yes() -> Self {
+        Self { holds: true, ..Self::default() }
+    }
+
+    fn no(reason: &'static str, message: String) -> Self {
+        Self { holds: false, reason, message }
+    }
+}
+
+/// The conditions of others (readiness gates and the like) as they were, then ours.
+pub(super) fn conditions(
+    context: &Context<'_>,
+    phase: Phase,
+    statuses: &[ContainerStatus],
+) -> Vec<PodCondition> {
+    let previous = context.previous.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ours = [READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED];
+    let mut conditions: Vec<PodCondition> =
+        previous.iter().filter(|condition| !ours.contains(&condition.type_.as_str())).cloned().collect();
+    let containers: Vec<_> = context.input.pod.containers.iter().zip(statuses).collect();
+    let containers_ready = containers_ready(phase, &containers);
+    let ready = ready(&context.input.pod.readiness_gates, &conditions, &containers_ready);
+    let findings = [
+        (READY_TO_START, ready_to_start(context)),
+        (INITIALIZED, initialized(phase, &containers)),
+        (READY, ready),
+        (CONTAINERS_READY, containers_ready),
+        (SCHEDULED, Finding::yes()),
+    ];
+    conditions.extend(findings.map(|(type_, finding)| condition(context, previous, type_, finding)));
+    conditions
+}
+
+/// The date of the last change stays while the condition says the same as before.
+fn condition(
+    context: &Context<'_>,
+    previous: &[PodCondition],
+    type_: &str,
+    finding: Finding,
+) -> PodCondition {
+    let status = if finding.holds { "True" } else { "False" };
+    let unchanged = previous.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+    let since = unchanged.and_then(|condition| condition.last_transition_time.clone());
+    PodCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: (!finding.reason.is_empty()).then(|| finding.reason.to_owned()),
+        message: (!finding.message.is_empty()).then_some(finding.message),
+        last_transition_time: since.or_else(|| Some(time(context.input.now))),
+        last_probe_time: None,
+        observed_generation: context.observed_generation(),
+    }
+}
+
+/// KEP 3085: the sandbox stands and has its network.
+fn ready_to_start(context: &Context<'_>) -> Finding {
+    let host_network = context.input.pod.host_network;
+    let stands = context.runtime.sandboxes.iter().find(|sandbox| sandbox.ready);
+    Finding {
+        holds: stands.is_some_and(|sandbox| host_network || !sandbox.ips.is_empty()),
+        ..Finding::default()
+    }
+}
+
+fn initialized(phase: Phase, containers: &[(&ContainerView, &ContainerStatus)]) -> Finding {
+    if phase == Phase::Succeeded {
+        return Finding { reason: "PodCompleted", ..Finding::yes() };
+    }
+    // An app container that ran is the proof, although the init containers' remains may be gone.
+    let app_ran = |(view, status): &(&ContainerView, &ContainerStatus)| {
+        view.kind == ContainerKind::App && activity(status) != Activity::New
+    };
+    if containers.iter().any(app_ran) {
+        return Finding::yes();
+    }
+    let incomplete: Vec<&str> = containers
+        .iter()
+        .filter(|(view, status)| match view.kind {
+            ContainerKind::Init => !status.ready,
+            ContainerKind::Sidecar => status.started != Some(true),
+            ContainerKind::App => false,
+        })
+        .map(|(view, _)| view.name.as_str())
+        .collect();
+    if incomplete.is_empty() {
+        return Finding::yes();
+    }
+    Finding::no(
+        "ContainersNotInitialized",
+        format!("containers with incomplete status: [{}]", incomplete.join(" ")),
+    )
+}
+
+fn containers_ready(phase: Phase, containers: &[(&ContainerView, &ContainerStatus)]) -> Finding {
+    match phase {
+        Phase::Succeeded => return Finding::no("PodCompleted", String::new()),
+        Phase::Failed => return Finding::no("PodFailed", String::new()),
+        Phase::Pending | Phase::Running => {}
+    }
+    let unready: Vec<&str> = containers
+        .iter()
+        .filter(|(view, status)| view.kind != ContainerKind::Init && !status.ready)
+        .map(|(view, _)| view.name.as_str())
+        .collect();
+    if unready.is_empty() {
+        return Finding::yes();
+    }
+    Finding::no("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" ")))
+}
+
+/// KEP 580: every gate's condition has to be True as well.
+fn ready(gates: &[String], conditions: &[PodCondition], containers_ready: &Finding) -> Finding {
+    if !containers_ready.holds {
+        return containers_ready.clone();
+    }
+    let closed: Vec<String> = gates
+        .iter()
+        .filter_map(|gate| match conditions.iter().find(|condition| condition.type_ == *gate) {
+            None => Some(format!("corresponding condition of pod readiness gate \"{gate}\" does not exist.")),
+            Some(condition) if condition.status != "True" => Some(format!(
+                "the status of pod readiness gate \"{gate}\" is not \"True\", but {}",
+                condition.status
+            )),
+            Some(_) => None,
+        })
+        .collect();
+    if closed.is_empty() { Finding::yes() } else { Finding::no("ReadinessGatesNotReady", closed.join(", ")) }
+}

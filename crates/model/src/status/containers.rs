@@ -1,0 +1,265 @@
+//! One container's status.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, ResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::{Context, time};
+use crate::decision::Stage;
+use crate::runtime::{Container, ContainerState};
+use crate::spec::{ContainerKind, RestartPolicy};
+use crate::status_view::{ContainerView, ResourceView};
+
+/// Longest termination message that a status carries, in bytes (the kubelet's).
+const MAX_MESSAGE: usize = 4096;
+
+/// Exit code of a process that was killed, and of a container whose end nobody saw.
+const KILLED: i32 = 137;
+
+/// The reason for the latter.
+const LOST: &str = "ContainerStatusUnknown";
+
+/// The status of each container of the spec, in its order.
+pub(super) fn container_statuses(context: &Context<'_>) -> Vec<ContainerStatus> {
+    context.input.pod.containers.iter().map(|view| container_status(context, view)).collect()
+}
+
+fn container_status(context: &Context<'_>, view: &ContainerView) -> ContainerStatus {
+    let previous = context.previous_container(&view.name);
+    let status = match (context.runtime.newest(&view.name), previous) {
+        (Some(newest), _) => observed(context, view, newest, previous),
+        (None, Some(previous)) => forgotten(context, view, previous),
+        (None, None) => waiting_status(context, view),
+    };
+    ContainerStatus {
+        resources: Some(resources(&view.resources)),
+        allocated_resources: allocated(&view.resources),
+        ..status
+    }
+}
+
+/// Requests and limits as they are.
+pub(super) fn resources(view: &ResourceView) -> ResourceRequirements {
+    ResourceRequirements {
+        requests: quantities(&view.requests),
+        limits: quantities(&view.limits),
+        claims: None,
+    }
+}
+
+/// What the node set aside.
+pub(super) fn allocated(view: &ResourceView) -> Option<BTreeMap<String, Quantity>> {
+    quantities(&view.requests)
+}
+
+fn quantities(list: &BTreeMap<String, String>) -> Option<BTreeMap<String, Quantity>> {
+    let quantities = list.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone())));
+    (!list.is_empty()).then(|| quantities.collect())
+}
+
+/// A container that the runtime holds.
+fn observed(
+    context: &Context<'_>,
+    view: &ContainerView,
+    newest: &Container,
+    previous: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let id = context.container_id(newest);
+    let same = previous.filter(|status| status.container_id.as_deref() == Some(&id));
+    let mut last_state = last_state(context, newest, previous);
+    let state = match newest.state {
+        ContainerState::Running => running(
+            newest.started_at.map(|started_at| ContainerStateRunning { started_at: Some(time(started_at)) }),
+        ),
+        ContainerState::Created => waiting(context, view),
+        ContainerState::Exited => {
+            let ended = terminated(context, newest);
+            // The worker's reason is about the next run: without one it is an old reason.
+            let next_run = !context.over && view.restart_policy.restarts_after(newest.exit_code);
+            if next_run && context.waiting(&view.name).is_some() {
+                last_state = ended;
+                waiting(context, view)
+            } else {
+                ended
+            }
+        }
+        ContainerState::Unknown if newest.started_at.is_none() => waiting(context, view),
+        ContainerState::Unknown => ended(ContainerStateTerminated {
+            exit_code: KILLED,
+            reason: Some(LOST.to_owned()),
+            message: Some("The runtime cannot tell what became of this container.".to_owned()),
+            container_id: Some(id.clone()),
+            started_at: newest.started_at.map(time),
+            ..Default::default()
+        }),
+    };
+    let (started, ready) = started_and_ready(context, view, newest, same);
+    let attempt = i32::try_from(newest.attempt).unwrap_or(i32::MAX);
+    let image = if newest.image.is_empty() { &view.image } else { &newest.image };
+    ContainerStatus {
+        name: view.name.clone(),
+        state: Some(state),
+        last_state: Some(last_state),
+        ready,
+        started: Some(started),
+        // The runtime may have lost count with its state; the number that people saw never falls.
+        restart_count: previous.map_or(attempt, |previous| attempt.max(previous.restart_count)),
+        image: image.clone(),
+        image_id: newest.image_id.clone(),
+        container_id: Some(id),
+        ..same.cloned().unwrap_or_default()
+    }
+}
+
+/// While the prober says nothing about this id (it was restarted, or has not probed yet), what was published of the same
+/// id stands. Of a new id nothing was published: it is not started and not ready.
+fn started_and_ready(
+    context: &Context<'_>,
+    view: &ContainerView,
+    newest: &Container,
+    same: Option<&ContainerStatus>,
+) -> (bool, bool) {
+    if newest.state != ContainerState::Running {
+        let completed = view.kind == ContainerKind::Init
+            && newest.state == ContainerState::Exited
+            && newest.exit_code == 0;
+        return (false, completed);
+    }
+    let results = context.input.probes.get(&newest.id);
+    let was_started = || same.and_then(|status| status.started);
+    let was_ready = || same.map(|status| status.ready);
+    let started =
+        !view.probes.startup || results.and_then(|r| r.started).or_else(was_started).unwrap_or(false);
+    let ready = !view.probes.readiness || results.and_then(|r| r.ready).or_else(was_ready).unwrap_or(false);
+    (started, started && ready && view.kind != ContainerKind::Init)
+}
+
+/// How the run before the newest one ended: from the runtime, else from what was published.
+fn last_state(context: &Context<'_>, newest: &Container, previous: Option<&ContainerStatus>) -> ApiState {
+    let older = context.runtime.containers.iter().filter(|c| c.name == newest.name && c.id != newest.id);
+    if let Some(older) = older.into_iter().find(|c| c.state == ContainerState::Exited) {
+        return terminated(context, older);
+    }
+    let id = context.container_id(newest);
+    let is_older = |state: &&ApiState| {
+        state.terminated.as_ref().is_some_and(|ended| ended.container_id.as_deref() != Some(id.as_str()))
+    };
+    let Some(previous) = previous else { return ApiState::default() };
+    let states = [previous.state.as_ref(), previous.last_state.as_ref()];
+    states.into_iter().flatten().find(is_older).cloned().unwrap_or_default()
+}
+
+/// A container that was published and that the runtime does not hold any more.
+fn forgotten(context: &Context<'_>, view: &ContainerView, previous: &ContainerStatus) -> ContainerStatus {
+    if context.was_final() {
+        return previous.clone();
+    }
+    let ends = context.over || context.input.decision.stage != Stage::Syncing;
+    let state = previous.state.clone().unwrap_or_default();
+    let last = previous.last_state.clone().unwrap_or_default();
+    if let Some(ended) = &state.terminated {
+        if ends || !view.restart_policy.restarts_after(ended.exit_code) {
+            return previous.clone();
+        }
+        return ContainerStatus { last_state: Some(state), ..again(context, view, previous) };
+    }
+    if let Some(run) = &state.running {
+        let lost = ended(ContainerStateTerminated {
+            exit_code: KILLED,
+            reason: Some(LOST.to_owned()),
+            message: Some(
+                "The runtime does not hold this container any more; it ran when it was last seen.".to_owned(),
+            ),
+            container_id: previous.container_id.clone(),
+            started_at: run.started_at.clone(),
+            ..Default::default()
+        });
+        if ends || view.restart_policy == RestartPolicy::Never {
+            return ContainerStatus {
+                state: Some(lost),
+                ready: false,
+                started: Some(false),
+                ..previous.clone()
+            };
+        }
+        return ContainerStatus { last_state: Some(lost), ..again(context, view, previous) };
+    }
+    if context.over && last.terminated.is_some() {
+        // It waited for a run that will not come: the last one is its end.
+        return ContainerStatus {
+            state: Some(last),
+            last_state: Some(ApiState::default()),
+            ..previous.clone()
+        };
+    }
+    ContainerStatus { last_state: Some(last), ..again(context, view, previous) }
+}
+
+/// Waits for its next run.
+fn again(context: &Context<'_>, view: &ContainerView, previous: &ContainerStatus) -> ContainerStatus {
+    ContainerStatus { restart_count: previous.restart_count, ..waiting_status(context, view) }
+}
+
+/// Waits, and nothing is known of any run.
+fn waiting_status(context: &Context<'_>, view: &ContainerView) -> ContainerStatus {
+    ContainerStatus {
+        name: view.name.clone(),
+        image: view.image.clone(),
+        state: Some(waiting(context, view)),
+        last_state: Some(ApiState::default()),
+        started: Some(false),
+        ..Default::default()
+    }
+}
+
+fn waiting(context: &Context<'_>, view: &ContainerView) -> ApiState {
+    let published = context.previous_container(&view.name).and_then(|status| status.state.as_ref());
+    if let Some(state) = published.filter(|state| context.was_final() && state.waiting.is_some()) {
+        return state.clone();
+    }
+    let default = if context.has_init_containers { "PodInitializing" } else { "ContainerCreating" };
+    let told = context.waiting(&view.name);
+    let reason = told.map_or(default, |waiting| waiting.reason.as_str());
+    let message = told.map(|waiting| waiting.message.clone()).filter(|message| !message.is_empty());
+    let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message };
+    ApiState { waiting: Some(waiting), ..Default::default() }
+}
+
+fn running(running: Option<ContainerStateRunning>) -> ApiState {
+    ApiState { running: Some(running.unwrap_or_default()), ..Default::default() }
+}
+
+fn ended(ended: ContainerStateTerminated) -> ApiState {
+    ApiState { terminated: Some(ended), ..Default::default() }
+}
+
+fn terminated(context: &Context<'_>, container: &Container) -> ApiState {
+    ended(ContainerStateTerminated {
+        exit_code: container.exit_code,
+        reason: Some(end_reason(container).to_owned()),
+        message: Some(cut(&container.message)).filter(|message| !message.is_empty()),
+        container_id: Some(context.container_id(container)),
+        started_at: container.started_at.map(time),
+        finished_at: container.finished_at.map(time),
+        signal: None,
+    })
+}
+
+/// The runtime says `OOMKilled` when any process of the container was; it is why the container ended only if its main
+/// process died of it.
+fn end_reason(container: &Container) -> &str {
+    match (container.reason.as_str(), container.exit_code) {
+        ("OOMKilled", KILLED) => "OOMKilled",
+        ("" | "OOMKilled", 0) => "Completed",
+        ("" | "OOMKilled", _) => "Error",
+        (reason, _) => reason,
+    }
+}
+
+fn cut(message: &str) -> String {
+    message.get(..message.floor_char_boundary(MAX_MESSAGE)).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,115 @@
+//! Against what a real kubelet published.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn conditions(since: &str, generation: Option<i64>) -> Value {
+    let types = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+    let one = |type_: &&str| {
+        let mut condition = json!({"type": type_, "status": "True", "lastTransitionTime": since});
+        if let Some(generation) = generation {
+            condition["observedGeneration"] = json!(generation);
+        }
+        condition
+    };
+    types.iter().map(one).collect()
+}
+
+fn world(pod: StatusView) -> World {
+    let started_at: Timestamp = "2026-11-30T14:26:04.006628290Z".parse().unwrap();
+    let image = "registry.k8s.io/e2e-test-images/busybox:1.36.1-1".to_owned();
+    let running = Container {
+        id: "2b1dbf2b".into(),
+        created_at: started_at,
+        started_at: Some(started_at),
+        image,
+        image_id: "sha256:4d00640e".into(),
+        ..container("c", 0, Running, 0)
+    };
+    let mut world = World::new(pod, vec![running]);
+    world.decision.started_at = Some(started_at);
+    world.now = started_at;
+    world
+}
+
+fn container_status(extra: Value) -> Value {
+    let mut status = json!({
+        "containerID": "containerd://2b1dbf2b",
+        "image": "registry.k8s.io/e2e-test-images/busybox:1.36.1-1",
+        "imageID": "sha256:4d00640e",
+        "lastState": {},
+        "name": "c",
+        "ready": true,
+        "restartCount": 0,
+        "started": true,
+        "state": {"running": {"startedAt": "2026-11-30T14:26:04Z"}},
+    });
+    let (Value::Object(status_fields), Value::Object(extra)) = (&mut status, extra) else {
+        panic!("not objects")
+    };
+    status_fields.extend(extra);
+    status
+}
+
+fn status(extra: Value) -> Value {
+    let mut status = json!({
+        "hostIP": "192.0.2.10",
+        "hostIPs": [{"ip": "192.0.2.10"}],
+        "phase": "Running",
+        "podIP": "10.1.0.5",
+        "podIPs": [{"ip": "10.1.0.5"}],
+        "startTime": "2026-11-30T14:26:04Z",
+    });
+    let (Value::Object(fields), Value::Object(extra)) = (&mut status, extra) else { panic!("not objects") };
+    fields.extend(extra);
+    status
+}
+
+#[test]
+fn a_static_pod_has_the_status_that_the_kubelet_gives_it() {
+    let list =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let asked = ResourceView {
+        requests: list(&[("cpu", "10m"), ("memory", "16Mi")]),
+        limits: list(&[("memory", "32Mi")]),
+    };
+    let mut pod = StatusView { qos_class: "Burstable".into(), ..view(RestartPolicy::Always, &["c"]) };
+    pod.resources = asked.clone();
+    pod.containers[0].resources = asked;
+    let resources = json!({"limits": {"memory": "32Mi"}, "requests": {"cpu": "10m", "memory": "16Mi"}});
+    let allocated = json!({"cpu": "10m", "memory": "16Mi"});
+    let expected = status(json!({
+        "allocatedResources": allocated,
+        "resources": resources,
+        "conditions": conditions("2026-11-30T14:26:04Z", None),
+        "containerStatuses": [container_status(json!({"allocatedResources": allocated, "resources": resources}))],
+        "qosClass": "Burstable",
+    }));
+    assert_eq!(serde_json::to_value(world(pod).status()).unwrap(), expected);
+}
+
+#[test]
+fn a_pod_of_the_api_has_the_status_that_the_kubelet_gives_it() {
+    let pod = StatusView { generation: 1, ..view(RestartPolicy::Always, &["c"]) };
+    let expected = status(json!({
+        "resources": {},
+        "conditions": conditions("2026-11-30T14:26:04Z", Some(1)),
+        "containerStatuses": [container_status(json!({"resources": {}}))],
+        "observedGeneration": 1,
+        "qosClass": "BestEffort",
+    }));
+    assert_eq!(serde_json::to_value(world(pod).status()).unwrap(), expected);
+}
+
+#[test]
+fn a_status_survives_the_way_to_the_api_server_and_back() {
+    let mut world = world(view(RestartPolicy::Always, &["c"]));
+    let status = world.status();
+    let sent = serde_json::to_string(&status).unwrap();
+    let back: PodStatus = serde_json::from_str(&sent).unwrap();
+    assert_eq!(back, status);
+    world.previous = Some(back);
+    world.now = at(9_999_999);
+    assert_eq!(world.status(), status);
+}

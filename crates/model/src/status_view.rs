@@ -1,0 +1,232 @@
+//! What statusd is given of a pod: enough to compute its status.
+//!
+//! Owns the choice of fields. Must never carry environment, commands, volumes, labels or annotations: a secret that
+//! does not travel cannot leak.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::names;
+use crate::resources::{self, Amounts};
+use crate::spec::{self, ContainerKind, RestartPolicy};
+
+/// A pod, as far as its status depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusView {
+    /// UID of the pod; for a static pod the kubelet's 32 hexadecimal digits.
+    pub uid: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `spec.nodeName`.
+    pub node_name: String,
+    /// `metadata.generation`; 0 if it has none, as static pods.
+    pub generation: i64,
+    /// Whether the pod uses the node's network namespace and so its addresses.
+    pub host_network: bool,
+    /// Whether the pod comes from a manifest on this node.
+    pub static_pod: bool,
+    /// The pod's own restart policy.
+    pub restart_policy: RestartPolicy,
+    /// `status.qosClass`.
+    pub qos_class: String,
+    /// Init containers and sidecars in spec order, then app containers.
+    pub containers: Vec<ContainerView>,
+    /// Condition types that the pod names as readiness gates.
+    pub readiness_gates: Vec<String>,
+    /// Requests and limits of the pod as a whole.
+    pub resources: ResourceView,
+}
+
+/// A container, as far as its status depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerView {
+    /// `name` in the pod's spec.
+    pub name: String,
+    /// The image as the pod asks for it.
+    pub image: String,
+    /// What it is for.
+    pub kind: ContainerKind,
+    /// When it runs again.
+    pub restart_policy: RestartPolicy,
+    /// Which probes it has.
+    pub probes: ProbePresence,
+    /// What it asks for.
+    pub resources: ResourceView,
+}
+
+/// Which probes a container has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbePresence {
+    /// Has a startup probe.
+    pub startup: bool,
+    /// Has a liveness probe.
+    pub liveness: bool,
+    /// Has a readiness probe.
+    pub readiness: bool,
+}
+
+/// Requests and limits: resource name to quantity, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceView {
+    /// What is set aside.
+    pub requests: BTreeMap<String, String>,
+    /// What may be used at most.
+    pub limits: BTreeMap<String, String>,
+}
+
+impl StatusView {
+    /// Takes what is needed of `pod`; `qos_class` is the class that the node runs it in.
+    pub fn new(pod: &Pod, qos_class: &str) -> Self {
+        let meta = &pod.metadata;
+        let pod_spec = pod.spec.as_ref();
+        let gates = pod_spec.and_then(|spec| spec.readiness_gates.as_ref()).into_iter().flatten();
+        let source = meta.annotations.as_ref().and_then(|annotations| annotations.get(names::CONFIG_SOURCE));
+        let total = resources::pod(pod);
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            node_name: pod_spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+            generation: meta.generation.unwrap_or(0),
+            host_network: spec::host_network(pod),
+            static_pod: source.is_some_and(|source| source != "api"),
+            restart_policy: spec::pod_restart_policy(pod),
+            qos_class: qos_class.to_owned(),
+            containers: spec::containers(pod).iter().map(ContainerView::new).collect(),
+            readiness_gates: gates.map(|gate| gate.condition_type.clone()).collect(),
+            resources: ResourceView { requests: amounts(total.requests), limits: amounts(total.limits) },
+        }
+    }
+}
+
+impl ContainerView {
+    fn new(found: &spec::SpecContainer<'_>) -> Self {
+        let container = found.container;
+        Self {
+            name: container.name.clone(),
+            image: container.image.clone().unwrap_or_default(),
+            kind: found.kind,
+            restart_policy: found.restart_policy,
+            probes: ProbePresence::of(container),
+            resources: ResourceView::new(container.resources.as_ref()),
+        }
+    }
+}
+
+impl ProbePresence {
+    fn of(container: &Container) -> Self {
+        Self {
+            startup: container.startup_probe.is_some(),
+            liveness: container.liveness_probe.is_some(),
+            readiness: container.readiness_probe.is_some(),
+        }
+    }
+}
+
+impl ResourceView {
+    fn new(resources: Option<&ResourceRequirements>) -> Self {
+        let list = |list: Option<&BTreeMap<String, Quantity>>| {
+            list.into_iter().flatten().map(|(name, quantity)| (name.clone(), quantity.0.clone())).collect()
+        };
+        Self {
+            requests: list(resources.and_then(|r| r.requests.as_ref())),
+            limits: list(resources.and_then(|r| r.limits.as_ref())),
+        }
+    }
+}
+
+fn amounts(amounts: Amounts) -> BTreeMap<String, String> {
+    let named = [("cpu", amounts.cpu), ("memory", amounts.memory)];
+    named.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?.to_string()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Pod {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "s-node-a", "namespace": "default", "uid": "u", "generation": 4,
+                "annotations": {"kubernetes.io/config.source": "file", "token": "s3cret"},
+                "labels": {"x": "s3cret"}
+            },
+            "spec": {
+                "nodeName": "node-a", "hostNetwork": true, "restartPolicy": "OnFailure",
+                "readinessGates": [{"conditionType": "example.com/gate"}],
+                "initContainers": [
+                    {"name": "i", "image": "bb:1", "env": [{"name": "A", "value": "s3cret"}]},
+                    {"name": "s", "image": "bb:2", "restartPolicy": "Always",
+                     "startupProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "A", "value": "s3cret"}]}}}
+                ],
+                "containers": [{
+                    "name": "a", "image": "bb:3", "command": ["s3cret"],
+                    "readinessProbe": {"exec": {"command": ["s3cret"]}},
+                    "livenessProbe": {"exec": {"command": ["s3cret"]}},
+                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}}
+                }]
+            }
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_view_holds_what_status_needs_and_no_secret() {
+        let view = StatusView::new(&pod(), "Burstable");
+        assert!(!format!("{view:?}").contains("s3cret"));
+        let text = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
+        };
+        let resources = ResourceView {
+            requests: text(&[("cpu", "10m"), ("memory", "16Mi")]),
+            limits: text(&[("memory", "32Mi")]),
+        };
+        let container = |name: &str, image: &str, kind, restart_policy| ContainerView {
+            name: name.into(),
+            image: image.into(),
+            kind,
+            restart_policy,
+            ..Default::default()
+        };
+        let (startup, both) = (
+            ProbePresence { startup: true, ..Default::default() },
+            ProbePresence { startup: false, liveness: true, readiness: true },
+        );
+        let expected = StatusView {
+            uid: "u".into(),
+            name: "s-node-a".into(),
+            namespace: "default".into(),
+            node_name: "node-a".into(),
+            generation: 4,
+            host_network: true,
+            static_pod: true,
+            restart_policy: RestartPolicy::OnFailure,
+            qos_class: "Burstable".into(),
+            containers: vec![
+                container("i", "bb:1", ContainerKind::Init, RestartPolicy::OnFailure),
+                ContainerView {
+                    probes: startup,
+                    ..container("s", "bb:2", ContainerKind::Sidecar, RestartPolicy::Always)
+                },
+                ContainerView {
+                    probes: both,
+                    resources: resources.clone(),
+                    ..container("a", "bb:3", ContainerKind::App, RestartPolicy::OnFailure)
+                },
+            ],
+            readiness_gates: vec!["example.com/gate".into()],
+            resources,
+        };
+        assert_eq!(view, expected);
+    }
+
+    #[test]
+    fn an_empty_pod_gives_an_empty_view() {
+        assert_eq!(StatusView::new(&Pod::default(), ""), StatusView::default());
+    }
+}

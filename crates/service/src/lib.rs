@@ -1,0 +1,18 @@
+//! The process shell that every process runs in: flags, configuration, logs, trace ring, socket, readiness, watchdog,
+//! drain, exit code.
+//!
+//! Owns the life of a process from its first line to its exit code. Must never know what the process is for.
+
+mod context;
+mod exit;
+mod flags;
+mod health;
+mod logs;
+mod process;
+mod run;
+mod supervise;
+
+pub use context::{Check, Context, Parts};
+pub use exit::{Exit, ServiceError};
+pub use flags::{CommonFlags, LogFormat};
+pub use run::{NoFlags, Service, main, run_to_exit};

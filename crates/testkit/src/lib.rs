@@ -1,0 +1,6 @@
+//! Fakes with state and the harness for real peers. Test code only.
+
+pub mod cri;
+pub mod node;
+
+pub use node::TestNode;

@@ -1,0 +1,5 @@
+//! The gate to the container runtime.
+
+fn main() -> std::process::ExitCode {
+    bulkhead_service::main::<crigate::Crigate>()
+}

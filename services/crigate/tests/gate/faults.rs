@@ -1,0 +1,122 @@
+//! The runtime is missing, killed, back again, or hangs; the gate itself is restarted.
+
+use std::time::Duration;
+
+use bulkhead_api::cri::v1;
+use bulkhead_api::cri::v1::runtime_service_client::RuntimeServiceClient;
+use bulkhead_ipc::PeerChannel;
+use bulkhead_service::Exit;
+use bulkhead_testkit::TestNode;
+use bulkhead_testkit::cri::{FakeRuntime, Method};
+use bytes::Bytes;
+use http::Response;
+use hyper::body::Frame;
+use tonic::{Code, Status};
+
+use crate::runtime::{ByteRuntime, Frames, good};
+use crate::support::{BOUND, EMPTY, Gate, Raw, eventually, runtime_client};
+
+async fn version(client: &RuntimeServiceClient<PeerChannel>) -> Result<(), Status> {
+    let mut client = client.clone();
+    let call = client.version(v1::VersionRequest::default());
+    tokio::time::timeout(BOUND, call).await.expect("an answer").map(drop)
+}
+
+#[tokio::test]
+async fn without_a_runtime_calls_fail_at_once_and_say_where_it_should_be() {
+    let mut node = TestNode::new().await;
+    let directory = node.dir().join("containerd");
+    std::fs::create_dir(&directory).unwrap();
+    let socket = directory.join("cri.sock");
+    node.config.container_runtime_endpoint = format!("unix://{}", socket.display());
+    let gate = Gate::start_on(node).await;
+    let pleg = runtime_client(&gate, "pleg");
+    for _ in 0..3 {
+        let status = version(&pleg).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        let text = format!("the container runtime at {} does not answer: ", socket.display());
+        assert!(status.message().starts_with(&text), "{}", status.message());
+        assert!(status.message().contains("No such file"), "{}", status.message());
+    }
+    assert_eq!(gate.count("pleg", "RuntimeService/Version").await, (3, 0, 3));
+    eventually("the reason", async || {
+        gate.check("runtime").await.reason.contains("CRI plug-in").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn stopping_ends_streams_lets_calls_finish_and_makes_room_for_the_next_life() {
+    let directory = tempfile::tempdir().unwrap();
+    let fake = FakeRuntime::start(directory.path()).await.unwrap();
+    let gate = Gate::start(fake.socket()).await;
+    let mut pleg = runtime_client(&gate, "pleg");
+    let mut events = pleg.get_container_events(v1::GetEventsRequest {}).await.unwrap().into_inner();
+    let hold = fake.hold(Method::StopContainer);
+    let mut syncd = runtime_client(&gate, "syncd");
+    let stop = v1::StopContainerRequest { container_id: "unknown".to_owned(), timeout: 0 };
+    let stopping = tokio::spawn(async move { syncd.stop_container(stop).await });
+    fake.log().wait_for(|calls| calls.iter().any(|call| call.method == Method::StopContainer)).await.unwrap();
+
+    let stop = tokio::spawn(gate.stop());
+    let ended = tokio::time::timeout(BOUND, events.message()).await.expect("the stream's end").unwrap_err();
+    assert_eq!(
+        (ended.code(), ended.message()),
+        (Code::Unavailable, "crigate is stopping: open the stream again")
+    );
+    assert!(!stop.is_finished(), "a call is in flight");
+    hold.open();
+    stopping.await.unwrap().unwrap();
+    let (node, result) = stop.await.unwrap();
+    result.unwrap();
+    // The sockets of the last life are replaced; clients go on.
+    let _next = Gate::start_on(node).await;
+    eventually("the next life", async || version(&pleg).await.ok()).await;
+}
+
+#[tokio::test]
+async fn a_stream_whose_runtime_is_silent_does_not_hold_up_the_stop() {
+    // As containerd: no head before the first event.
+    let runtime = ByteRuntime::start(|path| {
+        (!path.ends_with("GetContainerEvents")).then(|| good(vec![Frame::data(Bytes::from_static(EMPTY))]))
+    });
+    let gate = Gate::start(&runtime.socket()).await;
+    let mut pleg = runtime_client(&gate, "pleg");
+    let waiting =
+        tokio::spawn(async move { pleg.get_container_events(v1::GetEventsRequest {}).await.map(drop) });
+    eventually("the stream", async || (runtime.hanging() == 1).then_some(())).await;
+    let (_, result) = gate.stop().await;
+    result.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap_err().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_call_that_outlives_the_drain_is_reported() {
+    let runtime = ByteRuntime::start(|_| None);
+    let gate = Gate::start(&runtime.socket()).await;
+    let mut syncd = runtime_client(&gate, "syncd");
+    let call = tokio::spawn(async move { syncd.start_container(v1::StartContainerRequest::default()).await });
+    eventually("the call", async || {
+        (runtime.arrived().iter().any(|r| r.path.ends_with("StartContainer"))).then_some(())
+    })
+    .await;
+    let (_, result) = gate.stop().await;
+    let error = result.unwrap_err();
+    assert_eq!(error.exit, Exit::DrainExceeded);
+    assert!(error.what.ends_with("those of syncd"), "{}", error.what);
+    assert!(call.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_second_gate_does_not_take_the_sockets_of_the_first() {
+    let gate = Gate::start(std::path::Path::new("/nowhere.sock")).await;
+    let second = gate.node.context("crigate");
+    let run = <crigate::Crigate as bulkhead_service::Service>::run(second, bulkhead_service::NoFlags {});
+    let error = tokio::time::timeout(BOUND, run).await.expect("an end").unwrap_err();
+    assert_eq!(error.exit, Exit::Socket);
+    assert_eq!(
+        version(&runtime_client(&gate, "pleg")).await.unwrap_err().code(),
+        Code::Unavailable,
+        "the first serves on"
+    );
+}

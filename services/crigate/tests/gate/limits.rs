@@ -1,0 +1,120 @@
+//! Nothing that one process does takes the gate from another, or grows without bound.
+
+use bulkhead_testkit::TestNode;
+use bytes::Bytes;
+use hyper::body::Frame;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tonic::Code;
+
+use crate::runtime::{ByteRuntime, good};
+use crate::support::{BOUND, EMPTY, Gate, Raw, eventually};
+
+const MIB: usize = 1024 * 1024;
+
+/// A runtime whose lists are long.
+fn long_lists() -> ByteRuntime {
+    let long = Bytes::from(vec![0; MIB]);
+    ByteRuntime::start(move |path| {
+        let body = if path.contains("/List") { long.clone() } else { Bytes::from_static(EMPTY) };
+        Some(good(vec![Frame::data(body)]))
+    })
+}
+
+#[tokio::test]
+async fn answers_that_are_not_read_hold_up_no_other_call() {
+    let runtime = long_lists();
+    let gate = Gate::start(&runtime.socket()).await;
+    let mut pleg = gate.raw("pleg").await;
+    let mut unread = Vec::new();
+    for _ in 0..200 {
+        unread.push(pleg.send(Raw::request("RuntimeService/ListContainers")).await.unwrap());
+    }
+    // The same process, on the same connection ...
+    assert_eq!(pleg.call(Raw::request("RuntimeService/Version")).await.status().code(), Code::Ok);
+    // ... and others.
+    let answer = gate.raw("evictd").await.call(Raw::request("RuntimeService/ListContainerStats")).await;
+    assert_eq!(answer.body.len(), MIB);
+    drop(unread);
+    let answer = pleg.call(Raw::request("RuntimeService/ListContainers")).await;
+    assert_eq!(answer.body.len(), MIB, "and when they are dropped all is as before");
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_bounded_over_all_connections_of_a_process() {
+    let runtime = ByteRuntime::start(|path| {
+        (!path.ends_with("ExecSync")).then(|| good(vec![Frame::data(Bytes::from_static(EMPTY))]))
+    });
+    let gate = Gate::start(&runtime.socket()).await;
+    let (first, second) = (gate.raw("prober").await, gate.raw("prober").await);
+    let mut held = tokio::task::JoinSet::new();
+    for number in 0..256 {
+        let mut client = if number % 2 == 0 { first.clone() } else { second.clone() };
+        held.spawn(async move { client.send(Raw::request("RuntimeService/ExecSync")).await.is_ok() });
+    }
+    eventually("256 calls", async || (runtime.hanging() == 256).then_some(())).await;
+    let status = gate.raw("prober").await.call(Raw::request("RuntimeService/Version")).await.status();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "`prober` has 256 calls in flight already: wait for some to end");
+    let other = gate.raw("pleg").await.call(Raw::request("RuntimeService/Version")).await;
+    assert_eq!(other.status().code(), Code::Ok, "others are not touched");
+    held.shutdown().await;
+    eventually("a free place", async || {
+        let answer = gate.raw("prober").await.call(Raw::request("RuntimeService/Version")).await;
+        (answer.status().code() == Code::Ok).then_some(())
+    })
+    .await;
+}
+
+/// Opens connections until one is closed; returns those that stay.
+async fn fill(gate: &Gate, process: &str, limit: usize) -> Vec<Raw> {
+    let mut open = Vec::new();
+    for _ in 0..limit {
+        let mut client = gate.raw(process).await;
+        client.call(Raw::request("RuntimeService/Version")).await;
+        open.push(client);
+    }
+    let mut one_more = UnixStream::connect(gate.node.cri_socket(process)).await.unwrap();
+    let read = tokio::time::timeout(BOUND, one_more.read(&mut [0])).await.expect("an end");
+    assert!(matches!(read, Ok(0) | Err(_)), "closed without a byte");
+    open
+}
+
+#[tokio::test]
+async fn connections_are_bounded_and_strangers_take_none_of_the_owners() {
+    let runtime = long_lists();
+    let mut node = TestNode::new().await;
+    node.config.container_runtime_endpoint = format!("unix://{}", runtime.socket().display());
+    let mut identities = node.identities();
+    let own = identities.uid_of("pleg").unwrap();
+    identities.process.get_mut("prober").unwrap().uid = own + 1000;
+    let gate = Gate::start_with(node, identities).await;
+    let strangers = fill(&gate, "prober", 4).await;
+    let mut owners = fill(&gate, "pleg", 64).await;
+    assert_eq!(owners[0].call(Raw::request("RuntimeService/Version")).await.status().code(), Code::Ok);
+    drop((strangers, owners));
+    eventually("a free place", async || {
+        let stream = UnixStream::connect(gate.node.cri_socket("pleg")).await.ok()?;
+        let mut client = Raw::over(stream).await;
+        client.send(Raw::request("RuntimeService/Version")).await.ok().map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn headers_are_bounded() {
+    let runtime = long_lists();
+    let gate = Gate::start(&runtime.socket()).await;
+    let mut client = gate.raw("pleg").await;
+    let mut request = Raw::request("RuntimeService/Version");
+    request.headers_mut().insert("x-large", "x".repeat(64 * 1024).parse().unwrap());
+    let refused = match client.send(request).await {
+        Ok(response) => response.status() == http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Err(_) => true,
+    };
+    assert!(refused);
+    assert_eq!(
+        gate.raw("pleg").await.call(Raw::request("RuntimeService/Version")).await.status().code(),
+        Code::Ok
+    );
+}

@@ -1,0 +1,9 @@
+//! The whole gate: its sockets in front, a runtime of each kind behind.
+
+mod faults;
+mod limits;
+mod passing;
+mod rights;
+mod runtime;
+mod support;
+mod tracing;

@@ -1,0 +1,64 @@
+//! imaged: images on the node. Pull policy, image presence, pulls and their back-off.
+//!
+//! Owns when an image is pulled and what a container is told to wait for. Must never start, stop or remove a container,
+//! and must never fail a container because the runtime does not answer: that is a status of the call, not a reason.
+
+mod answer;
+mod bucket;
+pub mod config;
+mod ensure;
+mod error;
+mod failures;
+mod grpc;
+mod health;
+mod policy;
+mod pulls;
+mod queue;
+mod reference;
+mod table;
+
+#[cfg(test)]
+mod fake;
+
+use bulkhead_api::imaged::v1::imaged_server::ImagedServer;
+use bulkhead_cri::ImagesClient;
+use bulkhead_reconcile::{LoopStatus, drive, wake};
+use bulkhead_service::{Context, NoFlags, Service, ServiceError};
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+use config::Settings;
+use ensure::Keeper;
+use health::{Health, Probe, Watched};
+
+/// The process.
+pub struct Imaged;
+
+impl Service for Imaged {
+    const NAME: &'static str = "imaged";
+    type Flags = NoFlags;
+
+    async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
+        let settings = Settings::from_configuration(&context.config);
+        run(context, settings).await
+    }
+}
+
+/// Runs imaged until `context.shutdown`. [`Imaged`] with settings of the caller's.
+///
+/// # Errors
+/// When its socket cannot be had or the drain took too long.
+pub async fn run(context: Context, settings: Settings) -> Result<(), ServiceError> {
+    let health = Health::new(context.check("runtime images"));
+    let runtime = Watched::new(ImagesClient::new(context.cri_channel()), health.clone());
+    // Nobody wakes the probe: it is the calls of others that make it rest.
+    let (_waker, wake) = wake();
+    let status = watch::Sender::new(LoopStatus::default());
+    let stopped = context.shutdown.clone().cancelled_owned();
+    tokio::spawn(drive(Probe::new(runtime.clone(), health), wake, status, stopped));
+    let keeper = Keeper::new(runtime, settings);
+    let routes = Routes::new(ImagedServer::new(grpc::Handlers::new(keeper)));
+    // Nothing has to be loaded first, and without the runtime there is still the true answer that it is away.
+    context.ready();
+    context.serve(routes).await
+}

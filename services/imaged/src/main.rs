@@ -1,0 +1,5 @@
+//! imaged: images on the node.
+
+fn main() -> std::process::ExitCode {
+    bulkhead_service::main::<imaged::Imaged>()
+}

@@ -1,0 +1,120 @@
+//! Runs the pulls of the table in tasks of their own, so that they go on when their callers are gone.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bulkhead_cri::Images;
+use bulkhead_ipc::{trace, traced};
+use tokio::time::Instant;
+use tracing::{Instrument, Span};
+
+use crate::answer::{Image, PullFailure};
+use crate::config::Settings;
+use crate::error::is_away;
+use crate::table::{Asker, Done, Job, Table, Ticket, Wish};
+
+/// The pulls of the node. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Pulls<R>(Arc<Shared<R>>);
+
+struct Shared<R> {
+    runtime: R,
+    start: Instant,
+    table: Mutex<Table>,
+}
+
+impl<R: Images> Pulls<R> {
+    /// None yet.
+    pub(crate) fn new(runtime: R, settings: &Settings) -> Self {
+        Self(Arc::new(Shared { runtime, start: Instant::now(), table: Mutex::new(Table::new(settings)) }))
+    }
+
+    /// Joins the image's pull or starts one; in the trace of the current span.
+    pub(crate) fn ask(&self, asker: &Asker, image: &str) -> Ticket {
+        let traceparent = trace::traceparent(&Span::current());
+        let wish = Wish { asker, image, traceparent: traceparent.as_deref() };
+        let ticket = self.table().ask(wish, self.now());
+        self.start_jobs();
+        ticket
+    }
+
+    /// `asker` was told, or does not need it any more. Says whether the pull was started for it.
+    pub(crate) fn settle(&self, asker: &Asker, image: &str) -> bool {
+        self.table().settle(asker, image)
+    }
+
+    fn start_jobs(&self) {
+        loop {
+            // The lock must not outlive this line: the tasks take it too.
+            let job = self.table().next_job(self.now());
+            let Some(job) = job else { return };
+            let pulls = self.clone();
+            tokio::spawn(async move {
+                let done = pull(&pulls.0.runtime, &job).await;
+                pulls.table().finish(&job.image, done, pulls.now());
+                pulls.start_jobs();
+            });
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.0.start.elapsed()
+    }
+}
+
+/// One pull, traced if whoever started it is.
+async fn pull<R: Images>(runtime: &R, job: &Job) -> Done {
+    let span = match &job.traceparent {
+        Some(parent) => {
+            let span = traced!(
+                "pull",
+                otel.name = format!("imaged pull {}", job.image),
+                pod.uid = %job.asker.pod_uid,
+                container.name = %job.asker.container,
+                image = %job.image,
+            );
+            trace::set_parent(&span, parent);
+            span
+        }
+        None => Span::none(),
+    };
+    let done = pull_and_look(runtime, &job.image).instrument(span.clone()).await;
+    match &done {
+        Done::Pulled(image) => tracing::info!(image = job.image, id = image.id, "image pulled"),
+        Done::Failed(PullFailure { text, .. }) | Done::NotInspected(text) => {
+            trace::fail(&span, text);
+            tracing::warn!(image = job.image, error = text, "image not pulled");
+        }
+        Done::NoAnswer(error) => {
+            trace::fail(&span, error);
+            tracing::warn!(image = job.image, %error, "image not pulled");
+        }
+    }
+    done
+}
+
+async fn pull_and_look<R: Images>(runtime: &R, image: &str) -> Done {
+    tracing::info!(image, "pulling image");
+    match runtime.pull_image(image, None).await {
+        Ok(pulled) => {
+            let found = if pulled.is_empty() { image } else { &pulled };
+            match runtime.image_status(found).await {
+                Ok(Some(status)) => Done::Pulled(Image::from(status)),
+                Ok(None) => {
+                    Done::NotInspected(format!("the runtime pulled it as {found} but does not find it"))
+                }
+                Err(error) if is_away(&error) => Done::NoAnswer(error),
+                Err(error) => Done::NotInspected(error.runtime_message()),
+            }
+        }
+        // The code of a failed pull may be the registry's: only another call tells whether the runtime is there.
+        Err(error) => match runtime.image_status(image).await {
+            Err(probe) if is_away(&probe) => Done::NoAnswer(probe),
+            _ => Done::Failed(PullFailure::from_runtime(&error.runtime_message())),
+        },
+    }
+}

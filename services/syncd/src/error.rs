@@ -1,0 +1,69 @@
+//! Why a pod's worker could not go on.
+
+use std::path::PathBuf;
+
+use bulkhead_cgroup::CgroupError;
+use bulkhead_cri::CriError;
+use tonic::Status;
+
+/// One failure of one pod. None of them harms another pod.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// Another process did not do what it was asked.
+    #[error("{peer} could not serve pod {uid}: {}", .status.message())]
+    Peer {
+        /// The process.
+        peer: &'static str,
+        /// The pod.
+        uid: String,
+        /// Its answer. Not a `source`: its text is in the message.
+        status: Status,
+    },
+    /// The runtime did not do what it was asked.
+    #[error("{doing} of pod {uid}")]
+    Runtime {
+        /// What was done, such as `making the sandbox`.
+        doing: &'static str,
+        /// The pod.
+        uid: String,
+        /// Why.
+        #[source]
+        source: CriError,
+    },
+    /// A cgroup could not be made, set or removed.
+    #[error("cgroup of pod {uid}")]
+    Cgroup {
+        /// The pod.
+        uid: String,
+        /// Why.
+        #[source]
+        source: CgroupError,
+    },
+    /// Something still runs in a cgroup that should go.
+    #[error("cgroup {path} of pod {uid} still holds processes")]
+    CgroupBusy {
+        /// The pod.
+        uid: String,
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A folder could not be made or removed.
+    #[error("cannot {action} {path} of pod {uid}")]
+    Folder {
+        /// Make or remove.
+        action: &'static str,
+        /// The folder.
+        path: PathBuf,
+        /// The pod.
+        uid: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Stopped, but the runtime still shows something that runs.
+    #[error("pod {uid} still runs after it was stopped")]
+    StillRuns {
+        /// The pod.
+        uid: String,
+    },
+}

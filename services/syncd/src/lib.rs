@@ -1,0 +1,121 @@
+//! syncd: desired pods and their workers.
+//!
+//! Owns pod sources, one worker per pod, sandboxes and containers, restart back-off, termination, pod cgroups and pod
+//! folders. Must never mount, probe, list the runtime or speak to the API server: it asks those whose part that is.
+
+mod config;
+mod cri_config;
+mod error;
+mod folders;
+mod grpc;
+mod housekeeping;
+mod manager;
+mod peers;
+mod plan;
+mod source;
+mod state;
+mod unsupported;
+mod views;
+mod worker;
+
+use std::sync::Arc;
+
+use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::pleg::v1::pleg_client::PlegClient;
+use bulkhead_api::prober::v1::prober_client::ProberClient;
+use bulkhead_api::syncd::v1::syncd_server::SyncdServer;
+use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, Mounts};
+use bulkhead_cri::RunClient;
+use bulkhead_ipc::Mirror;
+use bulkhead_reconcile::{LoopStatus, drive, wake};
+use bulkhead_service::{Context, NoFlags, Service, ServiceError};
+use tokio::sync::{Semaphore, watch};
+use tonic::service::Routes;
+
+use crate::config::{PARALLEL_STARTS, PARALLEL_STOPS, Settings};
+use crate::grpc::SyncdService;
+use crate::housekeeping::Housekeeping;
+use crate::manager::Manager;
+use crate::peers::Peers;
+use crate::source::Sources;
+use crate::state::Records;
+use crate::views::Views;
+use crate::worker::Deps;
+
+/// The process.
+pub struct Syncd;
+
+impl Service for Syncd {
+    const NAME: &'static str = "syncd";
+    type Flags = NoFlags;
+
+    async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
+        let settings = Settings::new(&context)?;
+        let cgroups = Arc::new(cgroup_tree(&settings)?);
+        let records = Records::open(&context.own_state_dir());
+        let views = Views::new(cgroups.layout().clone(), context.shutdown.clone());
+        let desired = source::follow(
+            Sources {
+                dir: settings.static_pod_dir.clone(),
+                period: settings.file_check,
+                node_name: settings.node_name.clone(),
+                seen: records.seen(),
+                clock: context.clock.clone(),
+                check: context.check("static pods"),
+            },
+            context.shutdown.clone(),
+        );
+        let deps = Arc::new(Deps {
+            runtime: RunClient::new(context.cri_channel(), settings.runtime_timeout),
+            peers: Peers::new(context.peer("pleg"), context.peer("volumed"), context.peer("imaged")),
+            runtime_pods: follow_runtime(&context),
+            probes: follow_probes(&context),
+            views: views.clone(),
+            records,
+            cgroups,
+            clock: context.clock.clone(),
+            starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
+            stops: Arc::new(Semaphore::new(PARALLEL_STOPS)),
+            settings,
+        });
+        let (_waker, waiting) = wake();
+        let (status, _) = watch::channel(LoopStatus::default());
+        let shutdown = context.shutdown.clone();
+        tokio::spawn(drive(Housekeeping::new(deps.clone()), waiting, status, shutdown.clone().cancelled_owned()));
+        let manager = Manager::new(deps, desired.clone(), context.check("pods"));
+        let manage = manager.run(shutdown, || {});
+        context.ready();
+        let service = SyncdService { views, desired };
+        let (served, ()) = tokio::join!(context.serve(Routes::new(SyncdServer::new(service))), manage);
+        served
+    }
+}
+
+/// The cgroups above the pods'. They stand already when a launcher or unit made them for this user.
+fn cgroup_tree(settings: &Settings) -> Result<CgroupManager, ServiceError> {
+    let cannot = |error| ServiceError::failed("cannot use the node's cgroups", error);
+    let cgroups = CgroupManager::new(Mounts::detect().map_err(cannot)?, settings.cgroup_root.clone());
+    for name in [CgroupName::Kubepods, CgroupName::Burstable, CgroupName::BestEffort] {
+        cgroups.create(&name).map_err(cannot)?;
+    }
+    // Best-effort pods get what others leave; the burstable class' share is what its pods ask for, set with them.
+    let least = Limits { cpu_shares: Some(bulkhead_model::resources::MIN_SHARES), ..Default::default() };
+    cgroups.apply(&CgroupName::BestEffort, &least).map_err(cannot)?;
+    Ok(cgroups)
+}
+
+fn follow_runtime(context: &Context) -> Mirror<String, bulkhead_model::runtime::RuntimePod> {
+    let client = PlegClient::new(context.peer("pleg"));
+    Mirror::follow(context.channels.handle("pleg"), context.shutdown.clone(), move || {
+        let mut client = client.clone();
+        async move { client.watch_pods(WatchRequest {}).await }
+    })
+}
+
+fn follow_probes(context: &Context) -> Mirror<String, bulkhead_api::prober::v1::ContainerResult> {
+    let client = ProberClient::new(context.peer("prober"));
+    Mirror::follow(context.channels.handle("prober"), context.shutdown.clone(), move || {
+        let mut client = client.clone();
+        async move { client.watch_results(WatchRequest {}).await }
+    })
+}

@@ -1,0 +1,115 @@
+//! What syncd publishes: each consumer's own view of every pod. Must never put into a view what its consumer does not need.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bulkhead_api::convert::{ProbeItem, StatusItem};
+use bulkhead_api::syncd::v1::StatsView;
+use bulkhead_cgroup::{Layout, PodCgroup};
+use bulkhead_ipc::Publisher;
+use bulkhead_model::decision::Decision;
+use bulkhead_model::probe_view::ProbeView;
+use bulkhead_model::qos::QosClass;
+use bulkhead_model::resources;
+use bulkhead_model::status_view::StatusView;
+use k8s_openapi::api::core::v1::Pod;
+use tokio_util::sync::CancellationToken;
+
+/// All views. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Views {
+    /// For statusd.
+    pub status: Publisher<String, StatusItem>,
+    /// For prober.
+    pub probes: Publisher<String, ProbeItem>,
+    /// For evictd.
+    pub stats: Publisher<String, StatsView>,
+    /// Whole pods: they stay in this process, except for the gateway's `/pods`.
+    pods: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>,
+    layout: Layout,
+}
+
+/// A pod as its worker publishes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<'a> {
+    /// The pod.
+    pub pod: &'a Arc<Pod>,
+    /// Its cgroup.
+    pub cgroup: &'a PodCgroup,
+    /// What its worker decided.
+    pub decision: &'a Decision,
+    /// Trace context of its present start.
+    pub traceparent: &'a str,
+}
+
+impl Views {
+    /// Empty, and silent until [`Views::open`].
+    pub fn new(layout: Layout, shutdown: CancellationToken) -> Self {
+        Self {
+            status: Publisher::new(shutdown.clone()),
+            probes: Publisher::new(shutdown.clone()),
+            stats: Publisher::new(shutdown),
+            pods: Arc::default(),
+            layout,
+        }
+    }
+
+    /// Every pod that has a worker.
+    pub fn pods(&self) -> Vec<Arc<Pod>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// All sources were read and every pod has been published once.
+    pub fn open(&self) {
+        self.status.open();
+        self.probes.open();
+        self.stats.open();
+    }
+
+    /// Publishes a pod's present state.
+    pub fn publish(&self, published: Published<'_>) {
+        let Published { pod, cgroup, decision, traceparent } = published;
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), pod.clone());
+        let qos = QosClass::of(pod).as_str();
+        self.status.upsert(
+            uid.clone(),
+            StatusItem {
+                view: StatusView::new(pod, qos),
+                decision: decision.clone(),
+                traceparent: traceparent.to_owned(),
+            },
+        );
+        let probes = ProbeItem {
+            view: ProbeView::new(pod),
+            stage: decision.stage,
+            traceparent: traceparent.to_owned(),
+        };
+        self.probes.upsert(uid.clone(), probes);
+        self.stats.upsert(uid, self.stats_view(pod, cgroup));
+    }
+
+    /// A pod is no more.
+    pub fn remove(&self, uid: &str) {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        let uid = uid.to_owned();
+        self.status.remove(&uid);
+        self.probes.remove(&uid);
+        self.stats.remove(&uid);
+    }
+
+    fn stats_view(&self, pod: &Pod, cgroup: &PodCgroup) -> StatsView {
+        let requests = resources::pod(pod).requests;
+        let amount = |value: Option<i64>| value.and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+        StatsView {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            qos_class: QosClass::of(pod).as_str().to_owned(),
+            priority: pod.spec.as_ref().and_then(|spec| spec.priority),
+            cpu_request_milli: amount(requests.cpu.map(|q| q.milli_value())),
+            memory_request_bytes: amount(requests.memory.map(|q| q.value())),
+            cgroup: self.layout.cgroup_parent(cgroup),
+        }
+    }
+}

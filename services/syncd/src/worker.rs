@@ -1,0 +1,285 @@
+//! One pod's worker: a task that brings the runtime to what the pod asks for, and in the end to nothing.
+//!
+//! Owns everything that happens to one pod, one step after another, so nothing about a pod can race. It looks at pleg's
+//! stream for free, but never acts on that: before acting it reads the pod from the runtime, newer than its own last action.
+
+mod prune;
+mod start;
+mod sync;
+mod terminate;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::convert::probe_results_from_wire;
+use bulkhead_api::prober::v1::ContainerResult;
+use bulkhead_base::{Backoff, Clock, CrashBackoff, chain};
+use bulkhead_cgroup::{CgroupManager, PodCgroup, PodUid};
+use bulkhead_cri::RunClient;
+use bulkhead_ipc::{Mirror, trace};
+use bulkhead_model::decision::{Decision, Stage};
+use bulkhead_model::hash::container_hash;
+use bulkhead_model::probe::ProbeResults;
+use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::spec;
+use bulkhead_reconcile::{Wake, Waker, wake};
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::config::Settings;
+use crate::error::PodError;
+use crate::folders::{Folders, qos_tier};
+use crate::peers::Peers;
+use crate::state::{PodRecord, Records};
+use crate::views::{Published, Views};
+
+/// First back-off of a container that ended (the kubelet's).
+const FIRST_BACKOFF: Duration = Duration::from_secs(10);
+/// First and longest wait after a pass that failed.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(20));
+
+/// What all workers share.
+pub struct Deps {
+    /// Settings of the process.
+    pub settings: Settings,
+    /// The runtime, through crigate.
+    pub runtime: RunClient,
+    /// Other processes.
+    pub peers: Peers,
+    /// What pleg saw.
+    pub runtime_pods: Mirror<String, RuntimePod>,
+    /// What prober found.
+    pub probes: Mirror<String, ContainerResult>,
+    /// What is published.
+    pub views: Views,
+    /// What survives a restart.
+    pub records: Records,
+    /// Pod cgroups.
+    pub cgroups: Arc<CgroupManager>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Bounds pods that start at once. First come, first served.
+    pub starts: Arc<Semaphore>,
+    /// Bounds pods that stop at once.
+    pub stops: Arc<Semaphore>,
+}
+
+/// What the manager wants of a worker: this pod, or, with `None`, its end.
+pub type Control = Option<Arc<Pod>>;
+
+/// A worker as the manager holds it.
+#[derive(Debug)]
+pub struct Handle {
+    /// Namespace and name: only one worker at a time may have them.
+    pub full_name: (String, String),
+    /// What is wanted.
+    pub control: watch::Sender<Control>,
+    /// Asks for a look.
+    pub waker: Waker,
+}
+
+/// One pod's worker.
+pub struct Worker {
+    uid: String,
+    pod: Arc<Pod>,
+    cgroup: PodCgroup,
+    folders: Folders,
+    decision: Decision,
+    /// Something was done since the runtime was last read for this pod.
+    acted: bool,
+    backoff: CrashBackoff,
+    /// By container: when it ended by its own date, and when that was first seen here. The second bounds the wait when the
+    /// clock jumps.
+    ends: BTreeMap<String, (jiff::Timestamp, Instant)>,
+    born: Instant,
+    volumes: BTreeMap<String, PathBuf>,
+    permit: Option<OwnedSemaphorePermit>,
+    /// When all grace is used up, once the pod is being stopped.
+    kill_by: Option<Instant>,
+    traceparent: String,
+    /// Open until everything of the pod was started once.
+    start_span: Option<tracing::Span>,
+    deps: Arc<Deps>,
+    control: watch::Receiver<Control>,
+    wake: Wake,
+}
+
+/// What a pass ended with.
+enum Step {
+    /// Nothing to do until something changes or this time comes.
+    Wait(Option<Instant>),
+    /// Nothing of the pod is left.
+    Gone,
+}
+
+impl Worker {
+    /// A worker for `pod`, published at once. `None` when the pod's UID can be no folder: such a manifest is refused before.
+    pub fn new(pod: Arc<Pod>, wanted: Control, deps: Arc<Deps>) -> Option<(Self, Handle)> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let uid = text(&pod.metadata.uid);
+        let cgroup = PodCgroup { qos: qos_tier(&pod), uid: PodUid::parse(&uid).ok()? };
+        let folders = Folders::new(&deps.settings, deps.cgroups.clone(), &pod, cgroup.clone());
+        let (sender, control) = watch::channel(wanted);
+        let (waker, waiting) = wake();
+        let full_name = (text(&pod.metadata.namespace), text(&pod.metadata.name));
+        let now = deps.clock.now();
+        let record = deps.records.get(&uid);
+        let started_at = record.as_ref().map_or(now, |record| record.started_at);
+        let finished = record.as_ref().is_some_and(|record| record.finished);
+        let stage = if finished { Stage::Terminated } else { Stage::Syncing };
+        if record.is_none() && sender.borrow().is_some() {
+            deps.records.set(&uid, Some(PodRecord { seen: now, started_at, finished: false }));
+        }
+        let known = deps.runtime_pods.get(&uid);
+        let earlier = known.as_ref().and_then(|pod| pod.newest_sandbox()).map(|s| s.traceparent.clone());
+        let (traceparent, start_span) = match earlier {
+            Some(traceparent) => (traceparent, None),
+            None => new_start(&uid, &full_name),
+        };
+        let mut worker = Self {
+            decision: Decision { stage, started_at: Some(started_at), ..Default::default() },
+            acted: true,
+            backoff: CrashBackoff::new(FIRST_BACKOFF, deps.settings.longest_backoff),
+            ends: BTreeMap::new(),
+            born: Instant::now(),
+            volumes: BTreeMap::new(),
+            permit: None,
+            kill_by: None,
+            uid,
+            pod,
+            cgroup,
+            folders,
+            traceparent,
+            start_span,
+            deps,
+            control,
+            wake: waiting,
+        };
+        if sender.borrow().is_none() {
+            worker.decision.stage = Stage::Terminating;
+        }
+        worker.publish();
+        Some((worker, Handle { full_name, control: sender, waker }))
+    }
+
+    /// Works until nothing of the pod is left; returns its UID.
+    pub async fn run(mut self) -> String {
+        let mut retry = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            let wanted = self.control.borrow_and_update().clone();
+            let span = self.start_span.clone().unwrap_or_else(tracing::Span::none);
+            let result = match wanted {
+                Some(pod) => {
+                    self.pod = pod;
+                    self.sync().instrument(span).await
+                }
+                None => {
+                    self.start_span = None;
+                    self.terminate().await
+                }
+            };
+            self.permit = None;
+            self.publish();
+            let until = match result {
+                Ok(Step::Gone) => {
+                    self.deps.views.remove(&self.uid);
+                    self.deps.records.set(&self.uid, None);
+                    return self.uid;
+                }
+                Ok(Step::Wait(until)) => {
+                    retry.reset();
+                    until
+                }
+                Err(error) => {
+                    if let Some(span) = &self.start_span {
+                        trace::fail(span, &error);
+                    }
+                    tracing::warn!(pod.uid = self.uid, pod.name = self.name(), error = %chain(&error), "trying again");
+                    Some(Instant::now() + retry.next_delay())
+                }
+            };
+            let resync = Instant::now() + self.deps.settings.resync;
+            // All three arms are cancel-safe, and each only asks for one more look.
+            tokio::select! {
+                changed = self.control.changed() => {
+                    if changed.is_err() {
+                        // The manager is gone: the process is stopping. Pods stay as they are.
+                        return self.uid;
+                    }
+                }
+                () = self.wake.woken() => {}
+                () = tokio::time::sleep_until(until.unwrap_or(resync).min(resync)) => {}
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.pod.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn publish(&mut self) {
+        self.decision.generation += 1;
+        self.deps.views.publish(Published {
+            pod: &self.pod,
+            cgroup: &self.cgroup,
+            decision: &self.decision,
+            traceparent: &self.traceparent,
+        });
+    }
+
+    /// Reads the pod from the runtime, newer than anything that was done so far.
+    async fn observe(&mut self) -> Result<RuntimePod, PodError> {
+        let pod = self.deps.peers.observe(&self.uid).await?;
+        self.acted = false;
+        Ok(pod)
+    }
+
+    /// What pleg's stream says: good enough to see that there is nothing to do. `None` while that is not known.
+    fn glance(&self) -> Option<RuntimePod> {
+        if self.acted || !self.deps.runtime_pods.status().synced {
+            return None;
+        }
+        let seen = self.deps.runtime_pods.get(&self.uid).map(|pod| (*pod).clone());
+        Some(seen.unwrap_or_else(|| RuntimePod { uid: self.uid.clone(), ..Default::default() }))
+    }
+
+    /// Probe results of this pod's containers.
+    fn probe_results(&self, runtime: &RuntimePod) -> BTreeMap<String, ProbeResults> {
+        let result = |id: &String| Some((id.clone(), probe_results_from_wire(&*self.deps.probes.get(id)?)));
+        runtime.containers.iter().filter_map(|container| result(&container.id)).collect()
+    }
+
+    fn hashes(&self) -> BTreeMap<String, u32> {
+        let containers = spec::containers(&self.pod);
+        containers.iter().map(|found| (found.name().to_owned(), container_hash(found.container))).collect()
+    }
+
+    fn doing(&self, doing: &'static str) -> impl Fn(bulkhead_cri::CriError) -> PodError + use<> {
+        let uid = self.uid.clone();
+        move |source| PodError::Runtime { doing, uid: uid.clone(), source }
+    }
+
+    /// Runs blocking work on the pod's folders and cgroup.
+    async fn in_folders<F>(&self, work: F) -> Result<(), PodError>
+    where
+        F: FnOnce(&Folders, &Pod, &Settings) -> Result<(), PodError> + Send + 'static,
+    {
+        let (folders, pod, deps) = (self.folders.clone(), self.pod.clone(), self.deps.clone());
+        let uid = self.uid.clone();
+        let done = tokio::task::spawn_blocking(move || work(&folders, &pod, &deps.settings)).await;
+        done.unwrap_or_else(|error| {
+            let source = std::io::Error::other(error);
+            Err(PodError::Folder { action: "work in", path: PathBuf::new(), uid, source })
+        })
+    }
+}
+
+/// The trace of a pod that starts for the first time.
+fn new_start(uid: &str, (namespace, name): &(String, String)) -> (String, Option<tracing::Span>) {
+    let span = bulkhead_ipc::traced!("syncd start pod", pod.uid = uid, pod.namespace = namespace, pod.name = name);
+    (trace::traceparent(&span).unwrap_or_default(), Some(span))
+}

@@ -1,0 +1,232 @@
+//! Starting one container: its back-off, its image, its configuration, and the two CRI calls.
+
+use std::time::Duration;
+
+use bulkhead_api::imaged::v1::EnsureImageRequest;
+use bulkhead_base::chain;
+use bulkhead_cri::{Run, wire};
+use bulkhead_model::actions::ContainerStart;
+use bulkhead_model::decision::Waiting;
+use bulkhead_model::env::PodFacts;
+use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::{spec, status};
+use k8s_openapi::api::core::v1::Container;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::Worker;
+use crate::cri_config::{ContainerPlan, ImageUser, container_config, sandbox_config};
+use crate::error::PodError;
+use crate::peers::{ImageAnswer, ReadyImage};
+
+/// An image that is there is answered in milliseconds; waiting longer while holding a place among the starting pods would
+/// make others wait for a pull.
+const QUICK: Duration = Duration::from_millis(500);
+/// A pull may take this long before imaged is asked again.
+const PATIENT: Duration = Duration::from_secs(120);
+/// How long a container that could not be made or started waits, when no back-off says otherwise.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// What came of it.
+pub(super) enum Started {
+    /// It runs, or did.
+    Yes,
+    /// It waits; the reason is in the decision.
+    NotBefore(Instant),
+}
+
+impl Worker {
+    pub(super) async fn start_container(
+        &mut self,
+        start: &ContainerStart,
+        runtime: &RuntimePod,
+    ) -> Result<Started, PodError> {
+        let pod = self.pod.clone();
+        let containers = spec::containers(&pod);
+        let Some(found) = containers.iter().find(|found| found.name() == start.name) else {
+            return Ok(Started::NotBefore(Instant::now() + AFTER_FAILURE));
+        };
+        if let Some(at) = self.in_backoff(start) {
+            return Ok(Started::NotBefore(at));
+        }
+        let Some(sandbox) = runtime.sandboxes.iter().find(|sandbox| sandbox.ready) else {
+            return Ok(Started::NotBefore(Instant::now()));
+        };
+        self.take_permit().await;
+        let image = match self.image(found.container).await? {
+            Ok(image) => image,
+            Err(at) => return Ok(Started::NotBefore(at)),
+        };
+        self.take_permit().await;
+        self.prepare().await?;
+        if start.last_finished_at.is_some() {
+            self.backoff.fail(&start.name, self.born.elapsed());
+        }
+        let span = bulkhead_ipc::traced!("syncd container", pod.uid = self.uid, container.name = start.name);
+        let made = self.make_and_start(start, found.container, sandbox, image).instrument(span.clone()).await;
+        match made {
+            Ok(id) => {
+                tracing::info!(
+                    pod.uid = self.uid,
+                    pod.name = self.name(),
+                    container = start.name,
+                    id,
+                    attempt = start.attempt,
+                    "container started"
+                );
+                self.decision.waiting.remove(&start.name);
+                Ok(Started::Yes)
+            }
+            Err((reason, message)) => {
+                tracing::warn!(
+                    pod.uid = self.uid,
+                    pod.name = self.name(),
+                    container = start.name,
+                    reason,
+                    message,
+                    "container not started"
+                );
+                bulkhead_ipc::trace::fail(&span, &message);
+                self.wait_for(&start.name, reason, message);
+                Ok(Started::NotBefore(Instant::now() + AFTER_FAILURE))
+            }
+        }
+    }
+
+    /// When a container that ended may run again; `None` when that is now.
+    fn in_backoff(&mut self, start: &ContainerStart) -> Option<Instant> {
+        let ended = start.last_finished_at?;
+        let now = Instant::now();
+        let seen = match self.ends.get(&start.name) {
+            Some((at, seen)) if *at == ended => *seen,
+            _ => {
+                self.ends.insert(start.name.clone(), (ended, now));
+                now
+            }
+        };
+        // By its own date, or by the time that has passed here since it was seen: a clock set back must not make it wait.
+        let by_date = self.deps.clock.now().duration_since(ended);
+        let by_date = Duration::try_from(by_date).unwrap_or_default();
+        let elapsed = by_date.max(now.saturating_duration_since(seen));
+        let mono = self.born.elapsed();
+        let left = self.backoff.remaining(&start.name, mono.saturating_sub(elapsed), mono);
+        if left.is_zero() {
+            return None;
+        }
+        let delay = self.backoff.delay(&start.name).as_secs();
+        let (namespace, name) = (self.pod.metadata.namespace.as_deref().unwrap_or_default(), self.name());
+        let message = format!(
+            "back-off {delay}s restarting failed container={} pod={name}_{namespace}({})",
+            start.name, self.uid
+        );
+        self.wait_for(&start.name, "CrashLoopBackOff", message);
+        Some(now + left)
+    }
+
+    /// The container's image, or when to ask again.
+    async fn image(&mut self, container: &Container) -> Result<Result<ReadyImage, Instant>, PodError> {
+        let image = container.image.clone().unwrap_or_default();
+        let request = EnsureImageRequest {
+            pod_uid: self.uid.clone(),
+            container_name: container.name.clone(),
+            image: image.clone(),
+            pull_policy: container.image_pull_policy.clone().unwrap_or_default(),
+        };
+        let span = bulkhead_ipc::traced!("syncd image", pod.uid = self.uid, image = image);
+        let quick = self.deps.peers.ensure_image(request.clone(), QUICK).instrument(span).await?;
+        let answer = match quick {
+            ImageAnswer::NotYet => {
+                // A pull: others may start meanwhile, and the pod's end need not wait for it.
+                self.permit = None;
+                self.wait_for(&container.name, "ContainerCreating", format!("pulling image \"{image}\""));
+                self.publish();
+                let mut control = self.control.clone();
+                let span = bulkhead_ipc::traced!("syncd image pull", pod.uid = self.uid, image = image);
+                tokio::select! {
+                    answer = self.deps.peers.ensure_image(request, PATIENT).instrument(span) => answer?,
+                    _ = control.changed() => return Ok(Err(Instant::now())),
+                }
+            }
+            answer => answer,
+        };
+        match answer {
+            ImageAnswer::Ready(image) => Ok(Ok(image)),
+            ImageAnswer::Waiting { reason, message, retry_after } => {
+                self.wait_for(&container.name, &reason, message);
+                Ok(Err(Instant::now() + retry_after))
+            }
+            ImageAnswer::NotYet => Ok(Err(Instant::now())),
+        }
+    }
+
+    /// Makes the container, unless one that never started can be taken, and starts it. The error is the kubelet's reason
+    /// and a text.
+    async fn make_and_start(
+        &mut self,
+        start: &ContainerStart,
+        container: &Container,
+        sandbox: &bulkhead_model::runtime::Sandbox,
+        image: ReadyImage,
+    ) -> Result<String, (&'static str, String)> {
+        let id = match &start.resume {
+            Some(id) => id.clone(),
+            None => {
+                let request = self
+                    .create_request(start, container, sandbox, image)
+                    .map_err(|error| ("CreateContainerConfigError", chain(&error).to_string()))?;
+                self.acted = true;
+                let made = self.deps.runtime.create_container(request).await;
+                made.map_err(|error| ("CreateContainerError", error.runtime_message()))?
+            }
+        };
+        self.acted = true;
+        match self.deps.runtime.start_container(&id).await {
+            Ok(()) => Ok(id),
+            Err(error) => Err(("RunContainerError", error.runtime_message())),
+        }
+    }
+
+    fn create_request(
+        &self,
+        start: &ContainerStart,
+        container: &Container,
+        sandbox: &bulkhead_model::runtime::Sandbox,
+        image: ReadyImage,
+    ) -> Result<wire::CreateContainerRequest, crate::cri_config::ConfigError> {
+        let settings = &self.deps.settings;
+        let pod_ips = if spec::host_network(&self.pod) {
+            settings.node_ips.clone()
+        } else {
+            status::one_per_family(&sandbox.ips, settings.node_ips.first())
+        };
+        let config = container_config(&ContainerPlan {
+            container,
+            attempt: start.attempt,
+            image_ref: &image.image_ref,
+            image_user: ImageUser { uid: image.uid, name: image.username },
+            facts: PodFacts {
+                pod: &self.pod,
+                node_name: &settings.node_name,
+                pod_ips: &pod_ips,
+                host_ips: &settings.node_ips,
+                allocatable_cpu: settings.cpus,
+                allocatable_memory: settings.memory,
+            },
+            volumes: &self.volumes,
+            cgroups: &settings.cgroups,
+        })?;
+        let parent = self.deps.cgroups.layout().cgroup_parent(&self.cgroup);
+        let sandbox_config =
+            sandbox_config(&self.pod, sandbox.attempt, &parent, &settings.pod_logs_dir, &sandbox.traceparent);
+        Ok(wire::CreateContainerRequest {
+            pod_sandbox_id: sandbox.id.clone(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        })
+    }
+
+    fn wait_for(&mut self, container: &str, reason: &str, mut message: String) {
+        message.truncate(message.floor_char_boundary(1024));
+        self.decision.waiting.insert(container.to_owned(), Waiting { reason: reason.to_owned(), message });
+    }
+}

@@ -1,0 +1,273 @@
+//! A pass over a pod that is wanted.
+
+use std::time::Duration;
+
+use bulkhead_cri::Run;
+use bulkhead_model::actions::{
+    ActionInput, ContainerKill, CreateSandbox, KillPod, PodActions, compute_pod_actions, compute_termination_order,
+};
+use bulkhead_model::decision::{Stage, Waiting};
+use bulkhead_model::grace;
+use bulkhead_model::runtime::RuntimePod;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::prune::Prune;
+use super::start::Started;
+use super::{Step, Worker};
+use crate::cri_config::sandbox_config;
+use crate::error::PodError;
+
+/// Looks and actions of one pass. Each action makes a new look necessary; a pod that needs more comes again at once.
+const ROUNDS: usize = 6;
+
+impl Worker {
+    /// Brings the runtime to what the pod asks for, as far as that goes now.
+    pub(super) async fn sync(&mut self) -> Result<Step, PodError> {
+        if let Some(seen) = self.glance()
+            && is_idle(&self.compute(&seen))
+            && Prune::of(&seen).is_empty()
+            && self.is_settled(&seen)
+        {
+            return Ok(Step::Wait(None));
+        }
+        for _ in 0..ROUNDS {
+            let runtime = self.observe().await?;
+            let actions = self.compute(&runtime);
+            if actions.finished {
+                return self.finish(&runtime).await;
+            }
+            self.forget_waiting(&actions);
+            let mut acted = self.stop_what_must(&actions, &runtime).await?;
+            if let Some(create) = actions.create_sandbox {
+                self.make_sandbox(create).await?;
+                continue;
+            }
+            let mut next = None;
+            for start in &actions.containers_to_start {
+                match self.start_container(start, &runtime).await? {
+                    Started::Yes => acted = true,
+                    Started::NotBefore(at) => next = Some(next.map_or(at, |n: Instant| n.min(at))),
+                }
+            }
+            if acted {
+                continue;
+            }
+            self.prune(&runtime).await;
+            if next.is_none() && actions.wait.is_none() {
+                // Everything that the pod asks for was started: the trace of its start ends here.
+                self.start_span = None;
+            }
+            return Ok(Step::Wait(next));
+        }
+        Ok(Step::Wait(Some(Instant::now())))
+    }
+
+    fn compute(&self, runtime: &RuntimePod) -> PodActions {
+        compute_pod_actions(&ActionInput {
+            pod: &self.pod,
+            runtime,
+            stage: self.decision.stage,
+            probes: &self.probe_results(runtime),
+            hashes: &self.hashes(),
+            now: self.deps.clock.now(),
+        })
+    }
+
+    /// Whether a pod that needs no action is also written down as it is: a finished one must have been cleaned up.
+    fn is_settled(&self, runtime: &RuntimePod) -> bool {
+        let over = self.compute(runtime).finished;
+        !over || (self.decision.stage == Stage::Terminated && self.volumes.is_empty() && self.kill_by.is_none())
+    }
+
+    /// Reasons of containers that are not about to start are no longer true.
+    fn forget_waiting(&mut self, actions: &PodActions) {
+        let starting = |name: &String| actions.containers_to_start.iter().any(|start| start.name == *name);
+        let whole_pod = actions.create_sandbox.is_some();
+        self.decision.waiting.retain(|name, _| whole_pod || starting(name));
+    }
+
+    /// Stops what stands in the way. Returns whether anything was stopped.
+    async fn stop_what_must(&mut self, actions: &PodActions, runtime: &RuntimePod) -> Result<bool, PodError> {
+        if let Some(why) = actions.kill_pod {
+            tracing::info!(pod.uid = self.uid, pod.name = self.name(), ?why, "stopping the pod's containers");
+            self.stop_everything(runtime, why).await?;
+            return Ok(true);
+        }
+        if actions.containers_to_kill.is_empty() && actions.sandboxes_to_stop.is_empty() {
+            return Ok(false);
+        }
+        self.acted = true;
+        self.kill_containers(&actions.containers_to_kill).await?;
+        for id in &actions.sandboxes_to_stop {
+            self.deps.runtime.stop_pod_sandbox(id).await.map_err(self.doing("stopping a surplus sandbox"))?;
+        }
+        Ok(true)
+    }
+
+    /// All at once; the first failure is returned when all have been tried.
+    async fn kill_containers(&self, kills: &[ContainerKill]) -> Result<(), PodError> {
+        let stops = kills.iter().map(|kill| {
+            let grace = grace::container_grace(&self.pod, &kill.name, kill.reason.stop_reason(), None);
+            tracing::info!(
+                pod.uid = self.uid,
+                pod.name = self.name(),
+                container = kill.name,
+                id = kill.id,
+                grace_s = grace.as_secs(),
+                "{}",
+                kill.message
+            );
+            self.stop_container(&kill.id, grace)
+        });
+        futures::future::join_all(stops).await.into_iter().collect()
+    }
+
+    /// Stops a container; one that is gone is stopped.
+    pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), PodError> {
+        match self.deps.runtime.stop_container(id, grace).await {
+            Err(error) if !error.is_not_found() => Err(self.doing("stopping a container")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Containers in their order within one grace period, then every sandbox.
+    pub(super) async fn stop_everything(&mut self, runtime: &RuntimePod, why: KillPod) -> Result<(), PodError> {
+        // Waiting for processes to end must not keep others from it, but thousands at once would.
+        let _permit = self.deps.stops.clone().acquire_owned().await.ok();
+        self.acted = true;
+        let total = grace::pod_grace(&self.pod, None);
+        let ending = matches!(why, KillPod::Terminating | KillPod::Finished);
+        let by = match self.kill_by {
+            Some(by) if ending => by,
+            _ => Instant::now() + total,
+        };
+        if ending {
+            self.kill_by = Some(by);
+        }
+        for (index, step) in compute_termination_order(&self.pod, runtime).iter().enumerate() {
+            let left = by.saturating_duration_since(Instant::now());
+            // Sidecars that follow get the least that a process needs to handle its signal.
+            let grace = if index == 0 || total.is_zero() { left } else { left.max(grace::AFTER_HOOK) };
+            let stops = step.containers.iter().map(|(id, _)| self.stop_container(id, grace));
+            futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
+        }
+        for sandbox in &runtime.sandboxes {
+            match self.deps.runtime.stop_pod_sandbox(&sandbox.id).await {
+                Err(error) if !error.is_not_found() => return Err(self.doing("stopping the sandbox")(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_sandbox(&mut self, create: CreateSandbox) -> Result<(), PodError> {
+        self.take_permit().await;
+        self.prepare().await?;
+        let config = sandbox_config(
+            &self.pod,
+            create.attempt,
+            &self.deps.cgroups.layout().cgroup_parent(&self.cgroup),
+            &self.deps.settings.pod_logs_dir,
+            &self.traceparent,
+        );
+        self.acted = true;
+        let span = bulkhead_ipc::traced!("syncd sandbox", pod.uid = self.uid);
+        let made = self.deps.runtime.run_pod_sandbox(config, "").instrument(span).await;
+        match made {
+            Ok(id) => {
+                tracing::info!(pod.uid = self.uid, pod.name = self.name(), sandbox = id, "sandbox made");
+                Ok(())
+            }
+            Err(error) => {
+                self.all_wait("ContainerCreating", &format!("Failed to create pod sandbox: {}", error.runtime_message()));
+                Err(self.doing("making the sandbox")(error))
+            }
+        }
+    }
+
+    /// Folders, cgroup and volumes: what must stand before anything of the pod runs.
+    pub(super) async fn prepare(&mut self) -> Result<(), PodError> {
+        self.in_folders(|folders, pod, settings| folders.make(pod, settings)).await?;
+        let span = bulkhead_ipc::traced!("syncd volumes", pod.uid = self.uid);
+        match self.deps.peers.set_up_volumes(&self.uid, &self.pod).instrument(span).await {
+            Ok(volumes) => {
+                self.volumes = volumes;
+                Ok(())
+            }
+            Err(error) => {
+                self.all_wait("ContainerCreating", &error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn take_permit(&mut self) {
+        if self.permit.is_none() {
+            // The semaphore is never closed.
+            self.permit = self.deps.starts.clone().acquire_owned().await.ok();
+        }
+    }
+
+    /// Every container waits for the same thing.
+    fn all_wait(&mut self, reason: &str, message: &str) {
+        let mut message = message.to_owned();
+        message.truncate(message.floor_char_boundary(1024));
+        for found in bulkhead_model::spec::containers(&self.pod) {
+            let waiting = Waiting { reason: reason.to_owned(), message: message.clone() };
+            self.decision.waiting.insert(found.name().to_owned(), waiting);
+        }
+    }
+
+    /// The pod runs nothing any more by its own restart policy: its containers stay to be looked at, the rest goes.
+    async fn finish(&mut self, runtime: &RuntimePod) -> Result<Step, PodError> {
+        self.start_span = None;
+        self.decision.waiting.clear();
+        if runtime.is_active() {
+            self.stop_everything(runtime, KillPod::Finished).await?;
+            if self.observe().await?.is_active() {
+                return Err(PodError::StillRuns { uid: self.uid.clone() });
+            }
+        }
+        self.decision.stage = Stage::Terminated;
+        if let Some(record) = self.deps.records.get(&self.uid) {
+            self.deps.records.set(&self.uid, Some(crate::state::PodRecord { finished: true, ..record }));
+        }
+        self.publish();
+        self.deps.peers.tear_down_volumes(&self.uid).await?;
+        self.volumes.clear();
+        self.in_folders(|folders, _, _| folders.remove_cgroup()).await?;
+        self.kill_by = None;
+        Ok(Step::Wait(None))
+    }
+
+    /// Removes dead containers beyond those that are kept. Failing at it harms nothing: the next pass tries again.
+    async fn prune(&mut self, runtime: &RuntimePod) {
+        let prune = Prune::of(runtime);
+        for (id, log) in &prune.containers {
+            match self.deps.runtime.remove_container(id).await {
+                Ok(()) => {
+                    // Only beneath the pod's own log folder: the path comes from the runtime.
+                    if std::path::Path::new(log).starts_with(&self.deps.settings.pod_logs_dir) {
+                        let _ = std::fs::remove_file(log);
+                    }
+                }
+                Err(error) => tracing::debug!(pod.uid = self.uid, id, %error, "dead container not removed"),
+            }
+        }
+        for id in &prune.sandboxes {
+            if let Err(error) = self.deps.runtime.remove_pod_sandbox(id).await {
+                tracing::debug!(pod.uid = self.uid, id, %error, "dead sandbox not removed");
+            }
+        }
+    }
+}
+
+/// Nothing to stop, make or start.
+fn is_idle(actions: &PodActions) -> bool {
+    actions.kill_pod.is_none()
+        && actions.create_sandbox.is_none()
+        && actions.sandboxes_to_stop.is_empty()
+        && actions.containers_to_kill.is_empty()
+        && actions.containers_to_start.is_empty()
+}

@@ -1,0 +1,64 @@
+//! volumed: volumes of pods, by emptyDir and hostPath. The one process that may mount.
+//!
+//! Owns everything beneath `{root}/pods/UID/volumes`. Must never follow a link there, never delete through a mount
+//! point, and never trust what stands in a pod's directory: it belongs to another process, and volumes to containers.
+
+mod beneath;
+mod empty_dir;
+mod error;
+mod grpc;
+mod host_path;
+mod locks;
+mod mounts;
+mod names;
+mod remove;
+mod scan;
+mod spec;
+mod teardown;
+#[cfg(test)]
+mod testing;
+mod volumes;
+mod watch;
+
+use bulkhead_api::volumed::v1::volumed_server::VolumedServer;
+use bulkhead_reconcile::{drive, wake};
+use bulkhead_service::{Context, NoFlags, Service, ServiceError};
+use tokio::sync::watch as watch_channel;
+use tonic::service::Routes;
+
+use crate::grpc::Grpc;
+use crate::volumes::Volumes;
+use crate::watch::PodsWatch;
+
+/// The process.
+pub struct Volumed;
+
+impl Service for Volumed {
+    const NAME: &'static str = "volumed";
+    type Flags = NoFlags;
+
+    async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
+        let pods = names::pods_directory(&context.flags.root_dir)
+            .map_err(|error| ServiceError::configuration("--root-dir cannot be used", error))?;
+        let volumes = Volumes::new(pods, context.shutdown.clone());
+        let watch = PodsWatch::new(volumes.clone(), context.check("volumes"));
+        let (_waker, wake) = wake();
+        let (status, _) = watch_channel::channel(Default::default());
+        let routes = Routes::new(VolumedServer::new(Grpc::new(volumes.clone())));
+        let first_look = async {
+            volumes.known().await;
+            context.ready();
+            std::future::pending::<()>().await;
+        };
+        let shutdown = context.shutdown.clone();
+        let looking = async {
+            drive(watch, wake, status, shutdown.cancelled_owned()).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            served = context.serve(routes) => served,
+            () = first_look => Ok(()),
+            () = looking => Ok(()),
+        }
+    }
+}
