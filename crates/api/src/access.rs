@@ -109,12 +109,21 @@ mod tests {
             assert_eq!(&row.user, name, "one name everywhere");
             for method in &row.cri {
                 let (service, method) = method.split_once('/').unwrap();
-                assert!(known.contains(&format!("runtime.v1.{service}/{method}")), "{name}: no CRI method {method}");
+                assert!(
+                    known.contains(&format!("runtime.v1.{service}/{method}")),
+                    "{name}: no CRI method {method}"
+                );
             }
             for (service, callers) in &row.callers {
-                assert!(known.iter().any(|m| m.starts_with(&format!("{service}/"))), "{name}: no service {service}");
+                assert!(
+                    known.iter().any(|m| m.starts_with(&format!("{service}/"))),
+                    "{name}: no service {service}"
+                );
                 for caller in callers {
-                    assert!(caller == CLI || ACCESS.process.contains_key(caller), "{name}: no caller {caller}");
+                    assert!(
+                        caller == CLI || ACCESS.process.contains_key(caller),
+                        "{name}: no caller {caller}"
+                    );
                     assert_ne!(caller, name, "a process does not call itself");
                 }
             }
@@ -123,9 +132,14 @@ mod tests {
             }
         }
         // Every service of ours stands in the file or is served by all.
-        for method in known.iter().filter(|m| m.starts_with("bulkhead.") && !m.starts_with("bulkhead.process.")) {
+        for method in
+            known.iter().filter(|m| m.starts_with("bulkhead.") && !m.starts_with("bulkhead.process."))
+        {
             let service = method.split('/').next().unwrap();
-            assert!(ACCESS.process.values().any(|row| row.callers.contains_key(service)), "{service} has no row");
+            assert!(
+                ACCESS.process.values().any(|row| row.callers.contains_key(service)),
+                "{service} has no row"
+            );
         }
     }
 
@@ -134,13 +148,25 @@ mod tests {
         let owners = |method: &str| -> Vec<&str> {
             ACCESS.process.iter().filter(|(_, r)| r.cri.contains(method)).map(|(n, _)| n.as_str()).collect()
         };
-        for method in ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"] {
+        for method in [
+            "RunPodSandbox",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+            "CreateContainer",
+            "StartContainer",
+            "StopContainer",
+            "RemoveContainer",
+        ] {
             assert_eq!(owners(&format!("RuntimeService/{method}")), ["syncd"], "{method}");
         }
         assert_eq!(owners("RuntimeService/ExecSync"), ["prober"]);
         assert_eq!(owners("RuntimeService/Exec"), ["gateway"]);
-        let with_capabilities: Vec<_> =
-            ACCESS.process.iter().filter(|(_, r)| !r.capabilities.is_empty()).map(|(n, _)| n.as_str()).collect();
+        let with_capabilities: Vec<_> = ACCESS
+            .process
+            .iter()
+            .filter(|(_, r)| !r.capabilities.is_empty())
+            .map(|(n, _)| n.as_str())
+            .collect();
         assert_eq!(with_capabilities, ["volumed"], "only volumed holds capabilities");
     }
 

@@ -8,7 +8,8 @@ mod views;
 pub use results::{health_to_wire, probe_results_from_wire};
 pub use runtime::{runtime_pod_from_wire, runtime_pod_to_wire};
 pub use views::{
-    ProbeItem, StatusItem, probe_item_from_wire, probe_item_to_wire, status_item_from_wire, status_item_to_wire,
+    ProbeItem, StatusItem, probe_item_from_wire, probe_item_to_wire, status_item_from_wire,
+    status_item_to_wire,
 };
 
 use jiff::Timestamp;

@@ -6,7 +6,13 @@ pub mod access;
 pub mod convert;
 
 /// Generated from proto/: nested by package, such as `proto::bulkhead::syncd::v1`.
-#[expect(missing_docs, clippy::all, clippy::restriction, clippy::pedantic, reason = "generated code; its comments are in proto/")]
+#[expect(
+    missing_docs,
+    clippy::all,
+    clippy::restriction,
+    clippy::pedantic,
+    reason = "generated code; its comments are in proto/"
+)]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/mod.rs"));
 }
@@ -16,7 +22,9 @@ pub mod cri {
     pub use crate::proto::runtime::v1;
 }
 
-pub use proto::bulkhead::{common, crigate, evictd, gateway, imaged, pleg, prober, process, statusd, syncd, volumed};
+pub use proto::bulkhead::{
+    common, crigate, evictd, gateway, imaged, pleg, prober, process, statusd, syncd, volumed,
+};
 
 /// All of proto/ as an encoded `FileDescriptorSet`, with comments.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -13,7 +13,8 @@ const PULL: Duration = Duration::from_secs(60 * 60);
 /// Lists, pulls and removes images.
 pub trait Images: Clone + Send + Sync + 'static {
     /// One image; `None` when it is not on the node.
-    fn image_status(&self, image: &str) -> impl Future<Output = Result<Option<wire::Image>, CriError>> + Send;
+    fn image_status(&self, image: &str)
+    -> impl Future<Output = Result<Option<wire::Image>, CriError>> + Send;
     /// All images.
     fn list_images(&self) -> impl Future<Output = Result<Vec<wire::Image>, CriError>> + Send;
     /// Pulls; returns what to give CreateContainer.
@@ -65,6 +66,13 @@ impl Images for ImagesClient {
     }
 
     async fn image_fs_info(&self) -> Result<wire::ImageFsInfoResponse, CriError> {
-        call!(self.0, image_fs_info, "ImageFsInfo", "the image store", READ, wire::ImageFsInfoRequest::default())
+        call!(
+            self.0,
+            image_fs_info,
+            "ImageFsInfo",
+            "the image store",
+            READ,
+            wire::ImageFsInfoRequest::default()
+        )
     }
 }

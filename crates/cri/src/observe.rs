@@ -64,8 +64,8 @@ impl Observe for ObserveClient {
     }
 
     async fn pod_sandboxes(&self, pod_uid: Option<&str>) -> Result<Vec<wire::PodSandbox>, CriError> {
-        let filter =
-            pod_uid.map(|uid| wire::PodSandboxFilter { label_selector: uid_selector(uid), ..Default::default() });
+        let filter = pod_uid
+            .map(|uid| wire::PodSandboxFilter { label_selector: uid_selector(uid), ..Default::default() });
         let subject = pod_uid.unwrap_or("all pods");
         let request = wire::ListPodSandboxRequest { filter };
         call!(self.0, list_pod_sandbox, "ListPodSandbox", subject, READ, request).map(|answer| answer.items)
@@ -77,11 +77,12 @@ impl Observe for ObserveClient {
     }
 
     async fn containers(&self, pod_uid: Option<&str>) -> Result<Vec<wire::Container>, CriError> {
-        let filter =
-            pod_uid.map(|uid| wire::ContainerFilter { label_selector: uid_selector(uid), ..Default::default() });
+        let filter = pod_uid
+            .map(|uid| wire::ContainerFilter { label_selector: uid_selector(uid), ..Default::default() });
         let subject = pod_uid.unwrap_or("all pods");
         let request = wire::ListContainersRequest { filter };
-        call!(self.0, list_containers, "ListContainers", subject, READ, request).map(|answer| answer.containers)
+        call!(self.0, list_containers, "ListContainers", subject, READ, request)
+            .map(|answer| answer.containers)
     }
 
     async fn container_status(&self, id: &str) -> Result<wire::ContainerStatusResponse, CriError> {
@@ -92,6 +93,8 @@ impl Observe for ObserveClient {
     async fn container_events(&self) -> Result<Streaming<wire::ContainerEventResponse>, CriError> {
         // A stream has no deadline.
         let answer = self.0.clone().get_container_events(wire::GetEventsRequest::default()).await;
-        answer.map(tonic::Response::into_inner).map_err(|s| CriError::new("GetContainerEvents", "the runtime", s))
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|s| CriError::new("GetContainerEvents", "the runtime", s))
     }
 }

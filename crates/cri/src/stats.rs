@@ -27,11 +27,13 @@ impl StatsClient {
 impl Stats for StatsClient {
     async fn container_stats(&self) -> Result<Vec<wire::ContainerStats>, CriError> {
         let request = wire::ListContainerStatsRequest::default();
-        call!(self.0, list_container_stats, "ListContainerStats", "all containers", READ, request).map(|a| a.stats)
+        call!(self.0, list_container_stats, "ListContainerStats", "all containers", READ, request)
+            .map(|a| a.stats)
     }
 
     async fn pod_sandbox_stats(&self) -> Result<Vec<wire::PodSandboxStats>, CriError> {
         let request = wire::ListPodSandboxStatsRequest::default();
-        call!(self.0, list_pod_sandbox_stats, "ListPodSandboxStats", "all pods", READ, request).map(|a| a.stats)
+        call!(self.0, list_pod_sandbox_stats, "ListPodSandboxStats", "all pods", READ, request)
+            .map(|a| a.stats)
     }
 }

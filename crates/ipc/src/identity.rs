@@ -84,8 +84,8 @@ impl Identities {
     /// When it cannot be read or understood, or gives two processes one uid.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let text = std::fs::read(path).map_err(|source| IdentityError::Read { path: path.into(), source })?;
-        let this: Self =
-            serde_json::from_slice(&text).map_err(|source| IdentityError::Parse { path: path.into(), source })?;
+        let this: Self = serde_json::from_slice(&text)
+            .map_err(|source| IdentityError::Parse { path: path.into(), source })?;
         this.checked()
     }
 
@@ -170,6 +170,9 @@ mod tests {
         assert!(matches!(Identities::from_accounts("", group), Err(IdentityError::Missing { .. })));
         assert!(matches!(Identities::from_accounts(&passwd, ""), Err(IdentityError::Missing { .. })));
         let doubled = passwd.replace("901:901", "900:900");
-        assert!(matches!(Identities::from_accounts(&doubled, group), Err(IdentityError::Shared { uid: 900, .. })));
+        assert!(matches!(
+            Identities::from_accounts(&doubled, group),
+            Err(IdentityError::Shared { uid: 900, .. })
+        ));
     }
 }

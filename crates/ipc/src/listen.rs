@@ -48,7 +48,8 @@ pub async fn listen(path: &Path, gid: Option<u32>) -> Result<UnixListener, Liste
     if let Some(gid) = gid {
         std::os::unix::fs::chown(path, None, Some(gid)).map_err(io("set the group of"))?;
     }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(io("set the mode of"))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))
+        .map_err(io("set the mode of"))?;
     Ok(listener)
 }
 

@@ -167,7 +167,8 @@ impl<K: Ord + Clone, V: PartialEq> Subscriber<K, V> {
     fn fill(&mut self, since: Since<K, V>) {
         let Since { generation, full, mut upserts, removed } = since;
         let mut messages = Vec::new();
-        let (part, last) = if full { (Part::Snapshot, Part::SnapshotEnd) } else { (Part::Delta, Part::Delta) };
+        let (part, last) =
+            if full { (Part::Snapshot, Part::SnapshotEnd) } else { (Part::Delta, Part::Delta) };
         while upserts.len() > ITEMS_PER_MESSAGE {
             let rest = upserts.split_off(ITEMS_PER_MESSAGE);
             messages.push(self.message(part, generation, upserts, Vec::new()));
@@ -178,7 +179,13 @@ impl<K: Ord + Clone, V: PartialEq> Subscriber<K, V> {
         self.ready = messages;
     }
 
-    fn message(&self, part: Part, generation: u64, upserts: Vec<(K, Arc<V>)>, removed: Vec<K>) -> Update<K, Arc<V>> {
+    fn message(
+        &self,
+        part: Part,
+        generation: u64,
+        upserts: Vec<(K, Arc<V>)>,
+        removed: Vec<K>,
+    ) -> Update<K, Arc<V>> {
         Update { epoch: self.inner.epoch.clone(), generation, part, upserts, removed }
     }
 }

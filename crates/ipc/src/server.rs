@@ -72,7 +72,10 @@ impl Guard {
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .layer(GuardLayer(self))
             .add_routes(routes)
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), shutdown.clone().cancelled_owned());
+            .serve_with_incoming_shutdown(
+                UnixListenerStream::new(listener),
+                shutdown.clone().cancelled_owned(),
+            );
         let bound = async {
             shutdown.cancelled().await;
             tokio::time::sleep(DRAIN).await;
@@ -121,7 +124,8 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<Ready<Result<Self::Response, S::Error>>, BoxFuture<'static, Result<Self::Response, S::Error>>>;
+    type Future =
+        Either<Ready<Result<Self::Response, S::Error>>, BoxFuture<'static, Result<Self::Response, S::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

@@ -24,9 +24,9 @@ pub fn traceparent(span: &Span) -> Option<String> {
     let context = span.context();
     let span = context.span();
     let context = span.span_context();
-    context
-        .is_valid()
-        .then(|| format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8()))
+    context.is_valid().then(|| {
+        format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8())
+    })
 }
 
 /// Makes the span of `traceparent` the parent of `span`; a value that is not valid changes nothing.

@@ -46,9 +46,7 @@ macro_rules! update_message {
         impl $crate::UpdateMessage for $message {
             type Key = String;
             type Value = $value;
-            fn into_update(
-                self,
-            ) -> Result<$crate::Update<String, $value>, bulkhead_api::convert::WireError> {
+            fn into_update(self) -> Result<$crate::Update<String, $value>, bulkhead_api::convert::WireError> {
                 let part = self.part();
                 let (epoch, generation) = $crate::update::version(self.version);
                 let upserts = self.upserts.into_iter().map($from).collect::<Result<Vec<_>, _>>()?;

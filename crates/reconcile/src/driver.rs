@@ -86,7 +86,12 @@ pub async fn drive<R: Reconciler>(
 }
 
 /// Records a pass; returns how long to wait, if not for the interval.
-fn note(next: &Next, status: &watch::Sender<LoopStatus>, backoff: &mut Backoff, name: &str) -> Option<Duration> {
+fn note(
+    next: &Next,
+    status: &watch::Sender<LoopStatus>,
+    backoff: &mut Backoff,
+    name: &str,
+) -> Option<Duration> {
     let (wait, error) = match next {
         Next::Wait => (None, None),
         Next::After(after) => (Some(*after), None),
@@ -142,7 +147,8 @@ mod tests {
         let (waker, waiting) = wake();
         let (status, status_seen) = watch::channel(LoopStatus::default());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let script = vec![Next::After(Duration::from_secs(5)), Next::Failed("b".into()), Next::Failed("a".into())];
+        let script =
+            vec![Next::After(Duration::from_secs(5)), Next::Failed("b".into()), Next::Failed("a".into())];
         let start = Instant::now();
         let task = tokio::spawn(drive(Scripted { calls, script }, waiting, status, async {
             let _ = stopped.await;

@@ -159,7 +159,8 @@ impl Context {
     pub async fn serve(&self, routes: Routes) -> Result<(), ServiceError> {
         let path = self.flags.run_dir.join(format!("{}.sock", self.name));
         let group = self.identities.groups.get(bulkhead_api::access::GROUP).copied();
-        let listener = listen(&path, group).await.map_err(|error| ServiceError::socket("cannot serve", error))?;
+        let listener =
+            listen(&path, group).await.map_err(|error| ServiceError::socket("cannot serve", error))?;
         let guard = Guard::new(self.name, self.identities.clone(), self.access);
         let process = ProcessService {
             name: self.name,

@@ -54,7 +54,10 @@ pub enum LogFormat {
 impl CommonFlags {
     /// The node's name: the override, or the host's name, in lower case.
     pub fn node_name(&self) -> String {
-        let name = self.hostname_override.clone().or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
+        let name = self
+            .hostname_override
+            .clone()
+            .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
         name.unwrap_or_default().trim().to_lowercase()
     }
 

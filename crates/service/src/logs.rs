@@ -78,13 +78,13 @@ pub(crate) fn init(
         .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == bulkhead_ipc::trace::TARGET));
-    let errors = LastError { board: board.clone(), clock }.with_filter(filter_fn(|m| *m.level() == Level::ERROR));
-    let _ = tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .with(traces)
-        .with(errors)
-        .try_init();
+        .with_filter(filter_fn(|metadata| {
+            metadata.is_span() && metadata.target() == bulkhead_ipc::trace::TARGET
+        }));
+    let errors =
+        LastError { board: board.clone(), clock }.with_filter(filter_fn(|m| *m.level() == Level::ERROR));
+    let _ =
+        tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces).with(errors).try_init();
     Ok((board, ring))
 }
 
@@ -139,7 +139,8 @@ impl<S: Subscriber> Layer<S> for LastError {
         event.record(&mut text);
         let mut text = text.0;
         text.truncate(text.floor_char_boundary(ERROR_BYTES));
-        *self.board.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some((self.clock.now(), text));
+        *self.board.last_error.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((self.clock.now(), text));
     }
 }
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bulkhead_base::{SystemClock, chain};
 use bulkhead_api::access::ACCESS;
+use bulkhead_base::{SystemClock, chain};
 use bulkhead_ipc::Identities;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -96,15 +96,8 @@ async fn start<S: Service>(command: CommandLine<S::Flags>) -> Result<(), Service
     let signals = stop_on_signal(shutdown.clone())
         .map_err(|error| ServiceError::failed("cannot listen to signals", error))?;
     tokio::spawn(signals);
-    let parts = Parts {
-        name: S::NAME,
-        flags,
-        config: loaded.config,
-        identities,
-        access: &ACCESS,
-        clock,
-        shutdown,
-    };
+    let parts =
+        Parts { name: S::NAME, flags, config: loaded.config, identities, access: &ACCESS, clock, shutdown };
     let context = Context::new(parts).with_logs(logs, spans);
     tracing::info!(process = S::NAME, version = env!("CARGO_PKG_VERSION"), uid = context.uid, "starting");
     S::run(context, command.own).await

@@ -3,6 +3,8 @@
 //! All processes are the test's own user here, so the access file is widened to let `cli` (root) or the test's user call
 //! everything. What the access file really refuses is tested in `bulkhead-ipc` and end to end.
 
+#![expect(clippy::expect_used, reason = "a harness: what fails here fails the test that uses it")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,10 +41,12 @@ impl TestNode {
             std::fs::create_dir_all(dir.path().join(sub)).expect("a folder");
         }
         let (uid, gid) = owner(dir.path());
-        let mut config = KubeletConfiguration::default();
-        config.pod_logs_dir = dir.path().join("logs").to_string_lossy().into_owned();
-        config.static_pod_path = dir.path().join("manifests").to_string_lossy().into_owned();
-        config.container_runtime_endpoint = format!("unix://{}", dir.path().join("runtime.sock").display());
+        let config = KubeletConfiguration {
+            pod_logs_dir: dir.path().join("logs").to_string_lossy().into_owned(),
+            static_pod_path: dir.path().join("manifests").to_string_lossy().into_owned(),
+            container_runtime_endpoint: format!("unix://{}", dir.path().join("runtime.sock").display()),
+            ..Default::default()
+        };
         Self {
             uid,
             gid,
@@ -131,12 +135,19 @@ impl TestNode {
         let path = self.run_dir().join(format!("{name}.sock"));
         let listener = bulkhead_ipc::listen::listen(&path, None).await.expect("a socket for the fake");
         let stop = self.shutdown.child_token();
-        let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+        let listener = listener.into_std().expect("the listener itself");
         let stopped = stop.clone();
-        tokio::spawn(async move {
-            let server = tonic::transport::Server::builder().add_routes(routes).serve_with_incoming(incoming);
-            // Cancelling drops open streams at once, as a killed process would.
-            stopped.run_until_cancelled(server).await
+        // On a runtime of its own that is dropped at the end: connections live in tasks, and a killed process has none.
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = tokio::net::UnixListener::from_std(listener).expect("the listener again");
+                let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+                let server =
+                    tonic::transport::Server::builder().add_routes(routes).serve_with_incoming(incoming);
+                stopped.run_until_cancelled(server).await
+            })
         });
         stop
     }

@@ -49,12 +49,11 @@ impl Upstream {
     /// # Errors
     /// When the runtime cannot be reached, or the call broke off before there was an answer.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, Unavailable> {
-        let error = match self.sender().await?.try_send_request(request).await {
+        let mut error = match self.sender().await?.try_send_request(request).await {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
         // The connection ended before the request was on it, as after a restart of the runtime: a new one may be had.
-        let mut error = error;
         let Some(unsent) = error.take_message() else { return Err(self.broken(error.into_error())) };
         let again = self.sender().await?.try_send_request(unsent).await;
         again.map_err(|error| self.broken(error.into_error()))

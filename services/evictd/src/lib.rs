@@ -1,1 +1,111 @@
-//! evictd
+//! evictd: processor time, memory and process counts of the node, its pods and their containers.
+//!
+//! Owns the figures: reads /proc and cgroups every ten seconds, or at a call, and serves the newest summary. Must never
+//! change a cgroup, and never read one that belongs to no pod.
+
+mod collect;
+mod config;
+mod error;
+mod grpc;
+mod health;
+mod machine;
+mod plan;
+mod problems;
+mod proc;
+mod rate;
+mod summary;
+#[cfg(test)]
+mod testing;
+
+use std::sync::Arc;
+
+use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::evictd::v1::evictd_server::EvictdServer;
+use bulkhead_api::pleg::v1::pleg_client::PlegClient;
+use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
+use bulkhead_ipc::Mirror;
+use bulkhead_reconcile::{LoopStatus, drive, wake};
+use bulkhead_service::{Context, Service, ServiceError};
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+pub use crate::config::EvictdFlags;
+
+use crate::collect::{Collector, Pods};
+use crate::config::Settings;
+use crate::grpc::Handlers;
+use crate::health::Watched;
+use crate::machine::Machine;
+
+/// Largest message taken of a stream. One holds up to 128 pods, whose containers' annotations may be long.
+const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// The process.
+pub struct Evictd;
+
+impl Service for Evictd {
+    const NAME: &'static str = "evictd";
+    type Flags = EvictdFlags;
+
+    async fn run(context: Context, flags: EvictdFlags) -> Result<(), ServiceError> {
+        let settings = Settings::new(&context)
+            .map_err(|error| ServiceError::configuration("cgroupRoot cannot be used", error))?;
+        let context = Arc::new(context);
+        let pods = pods(&context);
+        let machine = Machine::new(flags.proc_dir, context.clock.clone());
+        let (newest, latest) = watch::channel(None);
+        let (status, passes) = watch::channel(LoopStatus::default());
+        let (waker, waiting) = wake();
+
+        let collector = Collector::new(machine, pods.clone(), settings, newest);
+        tokio::spawn(drive(collector, waiting, status, context.shutdown.clone().cancelled_owned()));
+        let (known, first, shutdown) = (pods.clone(), waker.clone(), context.shutdown.clone());
+        tokio::spawn(async move {
+            // Pods that become known late need not wait for the interval.
+            if shutdown.run_until_cancelled(known.synced()).await.is_some() {
+                first.wake();
+            }
+        });
+        tokio::spawn(watch_health(context.clone(), Watched { latest: latest.clone(), status: passes.clone(), pods }));
+
+        let handlers = Handlers { latest, status: passes, waker };
+        context.serve(Routes::new(EvictdServer::new(handlers))).await
+    }
+}
+
+/// Keeps the check; the process is ready from its first collection on, with or without peers.
+async fn watch_health(context: Arc<Context>, watched: Watched) {
+    let (check, latest) = (context.check("statistics"), watched.latest.clone());
+    let shell = context.clone();
+    let mut told = String::new();
+    let follow = health::follow(watched, move |verdict| {
+        if latest.borrow().is_some() {
+            shell.ready();
+        }
+        let reason = verdict.err().unwrap_or_default();
+        if reason.is_empty() {
+            check.good();
+        } else {
+            if reason != told {
+                tracing::warn!(reason, "statistics");
+            }
+            check.bad(reason.clone());
+        }
+        told = reason;
+    });
+    context.shutdown.run_until_cancelled(follow).await;
+}
+
+fn pods(context: &Context) -> Pods {
+    let syncd = SyncdClient::new(context.peer("syncd")).max_decoding_message_size(MESSAGE_BYTES);
+    let pleg = PlegClient::new(context.peer("pleg")).max_decoding_message_size(MESSAGE_BYTES);
+    let views = Mirror::follow(context.channels.handle("syncd"), context.shutdown.clone(), move || {
+        let mut client = syncd.clone();
+        async move { client.watch_stats_views(WatchRequest {}).await }
+    });
+    let running = Mirror::follow(context.channels.handle("pleg"), context.shutdown.clone(), move || {
+        let mut client = pleg.clone();
+        async move { client.watch_pods(WatchRequest {}).await }
+    });
+    Pods { views, running }
+}

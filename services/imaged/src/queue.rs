@@ -9,9 +9,11 @@ type Rank = (u64, u64);
 /// Images that wait for their pull, each once.
 #[derive(Debug, Default)]
 pub(crate) struct FairQueue {
+    /// The round that newcomers join: the one after the last served, so that an endless row of them cannot hold up
+    /// those who wait.
     round: u64,
     arrivals: u64,
-    /// The last round in which a pod has an image; only rounds that are not over.
+    /// The last round in which a pod has an image; only rounds that newcomers can still join.
     last_round: BTreeMap<String, u64>,
     order: BTreeMap<Rank, String>,
     ranks: BTreeMap<String, Rank>,
@@ -38,11 +40,11 @@ impl FairQueue {
     pub(crate) fn pop(&mut self) -> Option<String> {
         let (rank, image) = self.order.pop_first()?;
         self.ranks.remove(&image);
-        self.round = rank.0;
+        self.round = rank.0.saturating_add(1);
         if self.order.is_empty() {
             self.last_round.clear();
         } else {
-            self.last_round.retain(|_, last| *last >= rank.0);
+            self.last_round.retain(|_, last| *last > rank.0);
         }
         Some(image)
     }
@@ -72,7 +74,21 @@ mod tests {
         assert_eq!(queue.pop().unwrap(), "a1");
         queue.push("d", "d1");
         queue.push("a", "a4");
-        assert_eq!(drain(&mut queue), ["b1", "c1", "d1", "a2", "b2", "a3", "a4"]);
+        assert_eq!(drain(&mut queue), ["b1", "c1", "a2", "b2", "d1", "a3", "a4"]);
+    }
+
+    #[test]
+    fn an_endless_row_of_newcomers_holds_nobody_up() {
+        let mut queue = FairQueue::default();
+        for image in ["a1", "a2", "a3"] {
+            queue.push("a", image);
+        }
+        let mut taken = Vec::new();
+        for number in 0..5 {
+            taken.extend(queue.pop());
+            queue.push(&format!("new{number}"), &format!("n{number}"));
+        }
+        assert_eq!(taken, ["a1", "a2", "n0", "a3", "n1"]);
     }
 
     #[test]

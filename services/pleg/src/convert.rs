@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn a_sandbox_has_addresses_while_it_stands_outside_the_hosts_network() {
         use wire::{NamespaceMode as Mode, PodSandboxState as State};
-        let table: [(State, Mode, &[&str], &[&str], bool); 6] = [
+        type Row<'a> = (State, Mode, &'a [&'a str], &'a [&'a str], bool);
+        let table: [Row<'_>; 6] = [
             (State::SandboxReady, Mode::Pod, &["10.0.0.1"], &["10.0.0.1"], false),
             (State::SandboxReady, Mode::Pod, &["10.0.0.1", "fd00::1"], &["10.0.0.1", "fd00::1"], false),
             (State::SandboxReady, Mode::Pod, &[""], &[], true),

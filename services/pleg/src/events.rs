@@ -37,9 +37,13 @@ impl<O: Observe> Events<O> {
         Self { reader, lives, again: BTreeMap::new(), reads: JoinSet::new() }
     }
 
-    /// Never returns.
+    /// Returns only when the relist is gone.
     pub(crate) async fn run(mut self) {
         let mut backoff = Backoff::new(RECONNECT.0, RECONNECT.1);
+        // Before the first list was answered there is nobody to ask.
+        if self.lives.wait_for(|lives| *lives > 0).await.is_err() {
+            return;
+        }
         loop {
             self.lives.borrow_and_update();
             let error = match self.reader.client().container_events().await {

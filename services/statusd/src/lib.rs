@@ -1,1 +1,217 @@
-//! statusd
+//! statusd: status of pods and of the node, as the API server sees them.
+//!
+//! Owns the status of every pod, put together from what syncd, pleg and prober know, and the facts about the node. Must
+//! never change a status because a peer is away: what is not known just now stays as it was.
+
+mod capacity;
+mod conditions;
+mod config;
+mod error;
+mod grpc;
+mod health;
+mod host;
+mod keeper;
+mod marks;
+mod milestones;
+mod node;
+mod pods;
+mod readiness;
+mod record;
+mod records;
+mod runtime;
+mod store;
+
+#[cfg(test)]
+mod fake;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::pleg::v1::pleg_client::PlegClient;
+use bulkhead_api::prober::v1::prober_client::ProberClient;
+use bulkhead_api::statusd::v1::statusd_server::StatusdServer;
+use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
+use bulkhead_base::chain;
+use bulkhead_cri::ObserveClient;
+use bulkhead_ipc::{Mirror, Publisher};
+use bulkhead_model::status::NodeFacts;
+use bulkhead_reconcile::{LoopStatus, drive, wake};
+use bulkhead_service::{Check, Context, NoFlags, Service, ServiceError};
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+use crate::conditions::Conditions;
+use crate::config::Settings;
+use crate::grpc::{Handlers, NodeReader};
+use crate::health::Health;
+use crate::host::Roots;
+use crate::marks::Marks;
+use crate::pods::{Inputs, Parts, Pods};
+use crate::records::{Memory, Records};
+use crate::runtime::{RuntimeState, RuntimeWatch};
+use crate::store::Store;
+
+/// Largest message taken of a peer. Its 128 pods come with annotations, each of which may have 16 KiB.
+const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// The process.
+pub struct Statusd;
+
+impl Service for Statusd {
+    const NAME: &'static str = "statusd";
+    type Flags = NoFlags;
+
+    async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
+        run(context, PathBuf::from("/")).await
+    }
+}
+
+/// Runs statusd until `context.shutdown`, with the facts of the machine whose root folder is `root`.
+///
+/// # Errors
+/// When its socket cannot be had or the drain took too long.
+pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
+    let shutdown = context.shutdown.clone();
+    let background = |task: futures::future::BoxFuture<'static, ()>| {
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move { shutdown.run_until_cancelled(task).await });
+    };
+
+    let store = Store::new(context.own_state_dir());
+    let check = context.check("state file");
+    let memory = load(&store, &check).await?;
+    let (changed, waiting) = wake();
+    let records = Records::new(memory, changed);
+    let keep = keeper::keep(records.clone(), waiting, shutdown.clone(), move |memory| {
+        save(store.clone(), memory, check.clone())
+    });
+    let keeper = tokio::spawn(keep);
+
+    let flags = context.flags.clone();
+    let host_ips = flags.node_ips().iter().map(IpAddr::to_string).collect();
+    let node = NodeFacts { host_ips, runtime_name: records.runtime_name() };
+    let (node, facts) = watch::channel(node);
+    let state = RuntimeState { name: records.runtime_name(), ..RuntimeState::default() };
+    let (state, runtime) = watch::channel(state);
+    let watch = RuntimeWatch {
+        client: ObserveClient::new(context.cri_channel()),
+        addresses: move || flags.node_ips(),
+        state,
+        node,
+        records: records.clone(),
+        version_asked: None,
+    };
+    // Nobody wakes it: what it asks is asked now and then.
+    let (_, never) = wake();
+    let stopped = || shutdown.clone().cancelled_owned();
+    tokio::spawn(drive(watch, never, watch::Sender::new(LoopStatus::default()), stopped()));
+
+    let inputs = follow(&context);
+    let (waker, waiting) = wake();
+    let marks = Marks::new(waker);
+    background(Box::pin(marks.clone().follow_pods(inputs.views.clone())));
+    background(Box::pin(marks.clone().follow_pods(inputs.pods.clone())));
+    background(Box::pin(marks.clone().follow_results(inputs.results.clone())));
+    background(Box::pin(marks.clone().follow_node(facts.clone())));
+
+    let publisher = Publisher::new(shutdown.clone());
+    let (opened, mut is_open) = watch::channel(false);
+    let pods = Pods::new(Parts {
+        inputs: inputs.clone(),
+        marks,
+        node: facts.clone(),
+        records,
+        publisher: publisher.clone(),
+        clock: context.clock.clone(),
+        opened,
+    });
+    tokio::spawn(drive(pods, waiting, watch::Sender::new(LoopStatus::default()), stopped()));
+
+    let context = Arc::new(context);
+    let shell = context.clone();
+    background(Box::pin(async move {
+        if is_open.wait_for(|open| *open).await.is_ok() {
+            shell.ready();
+        }
+    }));
+    let health = Health {
+        inputs,
+        runtime: runtime.clone(),
+        board: context.peers().clone(),
+        conditions: Arc::new(Conditions::default()),
+        clock: context.clock.clone(),
+    };
+    background(Box::pin(health.clone().follow(context.check("statuses"))));
+
+    let node = NodeReader {
+        settings: Settings::new(&context),
+        roots: Roots { root, disk: context.flags.root_dir.clone() },
+        runtime,
+        facts,
+        health,
+        reading: Arc::default(),
+    };
+    let handlers = Handlers { publisher, node: Arc::new(node) };
+    let result = context.serve(Routes::new(StatusdServer::new(handlers))).await;
+    if result.is_ok() {
+        // The last changes; it ends with the shutdown that has ended the server.
+        let _ = keeper.await;
+    }
+    result
+}
+
+fn follow(context: &Context) -> Inputs {
+    let (shutdown, handle) = (&context.shutdown, |name| context.channels.handle(name));
+    let syncd = SyncdClient::new(context.peer("syncd")).max_decoding_message_size(MESSAGE_BYTES);
+    let pleg = PlegClient::new(context.peer("pleg")).max_decoding_message_size(MESSAGE_BYTES);
+    let prober = ProberClient::new(context.peer("prober")).max_decoding_message_size(MESSAGE_BYTES);
+    Inputs {
+        views: Mirror::follow(handle("syncd"), shutdown.clone(), move || {
+            let mut client = syncd.clone();
+            async move { client.watch_status_views(WatchRequest {}).await }
+        }),
+        pods: Mirror::follow(handle("pleg"), shutdown.clone(), move || {
+            let mut client = pleg.clone();
+            async move { client.watch_pods(WatchRequest {}).await }
+        }),
+        results: Mirror::follow(handle("prober"), shutdown.clone(), move || {
+            let mut client = prober.clone();
+            async move { client.watch_results(WatchRequest {}).await }
+        }),
+    }
+}
+
+/// Reads what an earlier life left. A file that cannot be used costs transition times, never the process.
+async fn load(store: &Store, check: &Check) -> Result<Memory, ServiceError> {
+    let store = store.clone();
+    let loaded = tokio::task::spawn_blocking(move || store.load()).await;
+    match loaded.map_err(|error| ServiceError::failed("the state file was not read", error))? {
+        Ok(memory) => {
+            check.good();
+            Ok(memory)
+        }
+        Err(error) => {
+            let error = chain(&error).to_string();
+            tracing::error!(error, "earlier statuses are lost");
+            check.bad(error);
+            Ok(Memory::default())
+        }
+    }
+}
+
+/// Writes the memory; says whether that succeeded.
+async fn save(store: Store, memory: Memory, check: Check) -> bool {
+    let error = match tokio::task::spawn_blocking(move || store.save(&memory)).await {
+        Ok(Ok(())) => {
+            check.good();
+            return true;
+        }
+        Ok(Err(error)) => chain(&error).to_string(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(error, "statuses are not saved; a restart of statusd would lose their transition times");
+    check.bad(error);
+    false
+}

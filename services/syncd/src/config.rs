@@ -59,7 +59,8 @@ impl Settings {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             node_name: flags.node_name(),
-            static_pod_dir: (!config.static_pod_path.is_empty()).then(|| config.static_pod_path.clone().into()),
+            static_pod_dir: (!config.static_pod_path.is_empty())
+                .then(|| config.static_pod_path.clone().into()),
             file_check: config.file_check_frequency.to_std(),
             resync: config.sync_frequency.to_std(),
             runtime_timeout: config.runtime_request_timeout.to_std(),
@@ -68,7 +69,8 @@ impl Settings {
             pod_logs_dir: config.pod_logs_dir.clone().into(),
             cgroup_root,
             cgroups: CgroupSettings {
-                cpu_period_us: u64::try_from(config.cpu_cfs_quota_period.to_std().as_micros()).unwrap_or(100_000),
+                cpu_period_us: u64::try_from(config.cpu_cfs_quota_period.to_std().as_micros())
+                    .unwrap_or(100_000),
                 enforce_cpu_limits: config.cpu_cfs_quota,
                 pids_limit: (config.pod_pids_limit > 0).then_some(config.pod_pids_limit),
                 memory_capacity_bytes: memory,

@@ -32,3 +32,6 @@ fn namespaces(pod: &Pod) -> wire::NamespaceOption {
     let ipc = if pod_spec.is_some_and(|s| flag(s.host_ipc)) { Node } else { InPod };
     wire::NamespaceOption { network: network.into(), pid: pid.into(), ipc: ipc.into(), ..Default::default() }
 }
+
+#[cfg(test)]
+mod tests;

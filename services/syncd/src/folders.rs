@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bulkhead_cgroup::{CgroupManager, CgroupName, Ceiling, Limits, PodCgroup, QosTier, Removal};
+use bulkhead_cgroup::{Ceiling, CgroupManager, CgroupName, Limits, PodCgroup, QosTier, Removal};
 use bulkhead_model::resources;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -39,7 +39,8 @@ impl Folders {
 
     /// Makes folders and cgroup, and sets the cgroup's limits; what stands is left as it is.
     pub fn make(&self, pod: &Pod, settings: &Settings) -> Result<(), PodError> {
-        let containers = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+        let containers =
+            pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
         self.make_dir(&self.pod, POD_DIR_MODE)?;
         self.make_dir(&self.pod.join("volumes"), POD_DIR_MODE)?;
         // Log folders inherit their group from podLogsDir (setgid), so that the processes that read logs can. They are made
@@ -51,7 +52,9 @@ impl Folders {
         let in_cgroup = |source| PodError::Cgroup { uid: self.uid.clone(), source };
         let name = CgroupName::Pod(self.cgroup.clone());
         self.cgroups.create(&name).map_err(in_cgroup)?;
-        self.cgroups.apply(&name, &limits(&resources::pod_cgroup(pod, &settings.cgroups))).map_err(in_cgroup)?;
+        self.cgroups
+            .apply(&name, &limits(&resources::pod_cgroup(pod, &settings.cgroups)))
+            .map_err(in_cgroup)?;
         Ok(())
     }
 

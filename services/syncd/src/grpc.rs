@@ -59,11 +59,15 @@ impl wire::syncd_server::Syncd for SyncdService {
         let mut pods = self.views.pods();
         pods.sort_by_key(|pod| full_name(pod));
         let refused = desired.refused.iter().map(|(file, reason)| {
-            Item::Refused(wire::RefusedManifest { source: file.display().to_string(), reason: reason.clone() })
+            Item::Refused(wire::RefusedManifest {
+                source: file.display().to_string(),
+                reason: reason.clone(),
+            })
         });
         let refused: Vec<_> = refused.collect();
         // One pod is encoded at a time, as the reader takes them.
-        let items = pods.into_iter().map(|pod| json(&pod).map(Item::PodJson)).chain(refused.into_iter().map(Ok));
+        let items =
+            pods.into_iter().map(|pod| json(&pod).map(Item::PodJson)).chain(refused.into_iter().map(Ok));
         let items = items.map(|item| item.map(|item| wire::ListPodsItem { item: Some(item) }));
         Ok(Response::new(Box::pin(futures::stream::iter(items))))
     }

@@ -86,7 +86,9 @@ impl Housekeeping {
                     Ok(Removal::Busy { path }) => {
                         failed.push((path.display().to_string(), "processes run in it".to_owned()));
                     }
-                    Err(error) => failed.push((format!("cgroup of {}", pod.uid.as_str()), chain(&error).to_string())),
+                    Err(error) => {
+                        failed.push((format!("cgroup of {}", pod.uid.as_str()), chain(&error).to_string()))
+                    }
                 }
             }
             failed

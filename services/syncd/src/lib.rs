@@ -81,9 +81,14 @@ impl Service for Syncd {
         let (_waker, waiting) = wake();
         let (status, _) = watch::channel(LoopStatus::default());
         let shutdown = context.shutdown.clone();
-        tokio::spawn(drive(Housekeeping::new(deps.clone()), waiting, status, shutdown.clone().cancelled_owned()));
+        tokio::spawn(drive(
+            Housekeeping::new(deps.clone()),
+            waiting,
+            status,
+            shutdown.clone().cancelled_owned(),
+        ));
         let manager = Manager::new(deps, desired.clone(), context.check("pods"));
-        let manage = manager.run(shutdown, || {});
+        let manage = manager.run(shutdown);
         context.ready();
         let service = SyncdService { views, desired };
         let (served, ()) = tokio::join!(context.serve(Routes::new(SyncdServer::new(service))), manage);

@@ -32,19 +32,15 @@ impl Manager {
     }
 
     /// Manages until `shutdown`; the workers then stop where they are, and pods go on running.
-    pub async fn run(mut self, shutdown: CancellationToken, opened: impl FnOnce()) {
-        let mut opened = Some(opened);
+    pub async fn run(mut self, shutdown: CancellationToken) {
         let mut runtime_changes = self.deps.runtime_pods.changes();
         let mut probe_changes = self.deps.probes.changes();
         self.check.bad("waiting for the first list of the runtime's pods from pleg");
         loop {
             self.follow_plan();
-            if opened.is_some() && self.is_informed() {
+            if !self.deps.views.status.is_open() && self.is_informed() {
                 self.deps.views.open();
                 self.check.good();
-                if let Some(opened) = opened.take() {
-                    opened();
-                }
             }
             // All arms are cancel-safe: changes that lose the race are told the next time.
             tokio::select! {
@@ -91,7 +87,11 @@ impl Manager {
             match command {
                 Command::Start(pod) => self.start(pod.clone(), Some(pod)),
                 Command::StartOrphan(pod) => {
-                    tracing::info!(pod.uid = pod.uid, pod.name = pod.name, "ending a pod that no source knows");
+                    tracing::info!(
+                        pod.uid = pod.uid,
+                        pod.name = pod.name,
+                        "ending a pod that no source knows"
+                    );
                     self.start(Arc::new(stand_in(&pod)), None);
                 }
                 Command::Update(uid, pod) => self.tell(&uid, Some(pod)),
@@ -139,7 +139,8 @@ impl Manager {
 
 /// A pod object for what only the runtime knows: enough to stop it within the grace that it was made with.
 fn stand_in(pod: &RuntimePod) -> Pod {
-    let graces = pod.containers.iter().filter_map(|c| c.annotations.get(names::POD_GRACE)?.parse::<i64>().ok());
+    let graces =
+        pod.containers.iter().filter_map(|c| c.annotations.get(names::POD_GRACE)?.parse::<i64>().ok());
     let containers = pod.containers.iter().map(|c| c.name.clone()).collect::<std::collections::BTreeSet<_>>();
     Pod {
         metadata: ObjectMeta {

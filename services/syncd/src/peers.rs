@@ -147,7 +147,8 @@ fn volume_to_wire(volume: &Volume) -> volumed::Volume {
     let source = match (&volume.empty_dir, &volume.host_path) {
         (Some(dir), _) => {
             let limit = dir.size_limit.as_ref();
-            let bytes = limit.and_then(|q| bulkhead_model::quantity::Quantity::parse(&q.0).ok()).map(|q| q.value());
+            let bytes =
+                limit.and_then(|q| bulkhead_model::quantity::Quantity::parse(&q.0).ok()).map(|q| q.value());
             Some(Source::EmptyDir(volumed::EmptyDir {
                 medium: dir.medium.clone().unwrap_or_default(),
                 size_limit_bytes: bytes.and_then(|b| u64::try_from(b).ok()).unwrap_or(0),

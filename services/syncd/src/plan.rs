@@ -92,10 +92,10 @@ mod tests {
         Arc::new(serde_json::from_value(json).unwrap())
     }
 
-    fn desired(pods: &[Arc<Pod>]) -> Desired {
-        let entry = |pod: &Arc<Pod>| {
+    fn desired(pods: &[&Arc<Pod>]) -> Desired {
+        let entry = |pod: &&Arc<Pod>| {
             let file = "/m/x".into();
-            (pod.metadata.uid.clone().unwrap(), StaticPod { pod: pod.clone(), file })
+            (pod.metadata.uid.clone().unwrap(), StaticPod { pod: (*pod).clone(), file })
         };
         Desired { pods: pods.iter().map(entry).collect(), ..Default::default() }
     }
@@ -106,38 +106,39 @@ mod tests {
     }
 
     fn held(uid: &str, name: &str) -> (String, Arc<RuntimePod>) {
-        let pod = RuntimePod { uid: uid.into(), name: name.into(), namespace: "d".into(), ..Default::default() };
+        let pod =
+            RuntimePod { uid: uid.into(), name: name.into(), namespace: "d".into(), ..Default::default() };
         (uid.into(), Arc::new(pod))
     }
 
     #[test]
     fn every_desired_pod_gets_a_worker_and_no_other_keeps_one() {
         let (a, b) = (pod("1", "a", "bb:1"), pod("2", "b", "bb:1"));
-        let plan_of = |d: &[Arc<Pod>], p: &[(String, Present)], r: &[(String, Arc<RuntimePod>)]| {
+        let plan_of = |d: &[&Arc<Pod>], p: &[(String, Present)], r: &[(String, Arc<RuntimePod>)]| {
             plan(&desired(d), &p.iter().cloned().collect(), &r.iter().cloned().collect())
         };
         // added, removed, unchanged
-        assert_eq!(plan_of(&[a.clone()], &[], &[]), [Command::Start(a.clone())]);
+        assert_eq!(plan_of(&[&a], &[], &[]), [Command::Start(a.clone())]);
         assert_eq!(plan_of(&[], &[present(&a, true)], &[held("1", "a")]), [Command::End("1".into())]);
-        assert_eq!(plan_of(&[a.clone()], &[present(&a, true)], &[held("1", "a")]), []);
+        assert_eq!(plan_of(&[&a], &[present(&a, true)], &[held("1", "a")]), []);
         // adopted from an earlier life
-        assert_eq!(plan_of(&[a.clone()], &[], &[held("1", "a")]), [Command::Start(a.clone())]);
+        assert_eq!(plan_of(&[&a], &[], &[held("1", "a")]), [Command::Start(a.clone())]);
         // only the runtime knows it
         assert_eq!(plan_of(&[], &[], &[held("9", "x")]), [Command::StartOrphan(held("9", "x").1)]);
         // put back while it ends: after its end
-        assert_eq!(plan_of(&[a.clone()], &[present(&a, false)], &[held("1", "a")]), []);
+        assert_eq!(plan_of(&[&a], &[present(&a, false)], &[held("1", "a")]), []);
         // same UID, other image
         let edited = pod("1", "a", "bb:2");
-        assert_eq!(plan_of(&[edited.clone()], &[present(&a, true)], &[]), [Command::Update("1".into(), edited)]);
+        assert_eq!(plan_of(&[&edited], &[present(&a, true)], &[]), [Command::Update("1".into(), edited)]);
         // a changed manifest is another UID of the same name: the old one first
         let newer = pod("3", "a", "bb:2");
-        assert_eq!(plan_of(&[newer.clone(), b.clone()], &[present(&a, true)], &[held("1", "a")]), [
-            Command::End("1".into()),
-            Command::Start(b.clone())
-        ]);
-        assert_eq!(plan_of(&[newer.clone()], &[present(&a, false)], &[held("1", "a")]), []);
+        assert_eq!(
+            plan_of(&[&newer, &b], &[present(&a, true)], &[held("1", "a")]),
+            [Command::End("1".into()), Command::Start(b.clone())]
+        );
+        assert_eq!(plan_of(&[&newer], &[present(&a, false)], &[held("1", "a")]), []);
         // the same, when the manifest changed while syncd was away
-        assert_eq!(plan_of(&[newer.clone()], &[], &[held("1", "a")]), [Command::StartOrphan(held("1", "a").1)]);
-        assert_eq!(plan_of(&[newer.clone()], &[], &[]), [Command::Start(newer)]);
+        assert_eq!(plan_of(&[&newer], &[], &[held("1", "a")]), [Command::StartOrphan(held("1", "a").1)]);
+        assert_eq!(plan_of(&[&newer], &[], &[]), [Command::Start(newer)]);
     }
 }

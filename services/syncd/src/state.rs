@@ -55,7 +55,8 @@ impl Records {
         let pods = match std::fs::read(&path).map(|bytes| serde_json::from_slice::<File>(&bytes)) {
             Ok(Ok(file)) if file.version == VERSION => file.pods,
             Ok(other) => {
-                let reason = other.err().map_or_else(|| "it has another version".to_owned(), |e| e.to_string());
+                let reason =
+                    other.err().map_or_else(|| "it has another version".to_owned(), |e| e.to_string());
                 let aside = dir.join("pods.json.corrupt");
                 let moved = std::fs::rename(&path, &aside).is_ok();
                 tracing::error!(file = %path.display(), aside = %aside.display(), moved, reason, "pod records set aside");

@@ -28,7 +28,9 @@ pub fn unsupported(pod: &Pod) -> Vec<String> {
         note(security.app_armor_profile.is_some(), "securityContext.appArmorProfile");
     }
     for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        found.extend(of_container(container).into_iter().map(|field| format!("{field} of {}", container.name)));
+        found.extend(
+            of_container(container).into_iter().map(|field| format!("{field} of {}", container.name)),
+        );
     }
     for volume in spec.volumes.iter().flatten().filter(|volume| !is_built(volume)) {
         found.push(format!("the kind of volume {}", volume.name));
@@ -49,8 +51,14 @@ fn of_container(container: &Container) -> Vec<&'static str> {
     for mount in container.volume_mounts.iter().flatten() {
         note(mount.sub_path.as_ref().is_some_and(|path| !path.is_empty()), "volumeMounts.subPath");
         note(mount.sub_path_expr.as_ref().is_some_and(|path| !path.is_empty()), "volumeMounts.subPathExpr");
-        note(mount.recursive_read_only.as_deref().is_some_and(|v| v != "Disabled"), "volumeMounts.recursiveReadOnly");
-        note(mount.mount_propagation.as_deref().is_some_and(|v| v != "None"), "volumeMounts.mountPropagation");
+        note(
+            mount.recursive_read_only.as_deref().is_some_and(|v| v != "Disabled"),
+            "volumeMounts.recursiveReadOnly",
+        );
+        note(
+            mount.mount_propagation.as_deref().is_some_and(|v| v != "None"),
+            "volumeMounts.mountPropagation",
+        );
     }
     let resources = container.resources.as_ref();
     let names = resources.and_then(|r| r.limits.as_ref()).into_iter().flatten().map(|(name, _)| name);

@@ -280,6 +280,7 @@ impl Worker {
 
 /// The trace of a pod that starts for the first time.
 fn new_start(uid: &str, (namespace, name): &(String, String)) -> (String, Option<tracing::Span>) {
-    let span = bulkhead_ipc::traced!("syncd start pod", pod.uid = uid, pod.namespace = namespace, pod.name = name);
+    let span =
+        bulkhead_ipc::traced!("syncd start pod", pod.uid = uid, pod.namespace = namespace, pod.name = name);
     (trace::traceparent(&span).unwrap_or_default(), Some(span))
 }

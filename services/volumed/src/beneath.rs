@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, fchmod, fstat, mkdirat, openat2, renameat, seek,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, fchmod, fstat, mkdirat, openat2,
+    renameat, seek, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -116,7 +116,10 @@ impl Dir {
     }
 
     /// Calls `each` with the name and kind of every entry.
-    pub(crate) fn each(&self, mut each: impl FnMut(&CStr, FileType) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn each(
+        &self,
+        mut each: impl FnMut(&CStr, FileType) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         rewind(&self.fd).map_err(|source| Error::io("read", &self.path, source))?;
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH];
         let mut entries = RawDir::new(&self.fd, &mut buffer);
@@ -159,7 +162,11 @@ impl AsFd for Dir {
 }
 
 /// Opens the directory `name` of `dir`. A link gives `LOOP` or `NOTDIR`, a refused mount point `XDEV`.
-pub(crate) fn open_directory<P: Arg + Copy>(dir: impl AsFd, name: P, crossing: Crossing) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_directory<P: Arg + Copy>(
+    dir: impl AsFd,
+    name: P,
+    crossing: Crossing,
+) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     if crossing == Crossing::Refused {

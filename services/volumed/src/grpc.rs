@@ -28,7 +28,10 @@ impl Grpc {
 impl Volumed for Grpc {
     type WatchVolumesStream = BoxStream<PodVolumesUpdate>;
 
-    async fn set_up_pod(&self, request: Request<SetUpPodRequest>) -> Result<Response<SetUpPodResponse>, Status> {
+    async fn set_up_pod(
+        &self,
+        request: Request<SetUpPodRequest>,
+    ) -> Result<Response<SetUpPodResponse>, Status> {
         let pod = spec::parse(request.into_inner()).map_err(|error| to_status(&error))?;
         let answer = self.volumes.set_up(pod).await.map_err(|error| to_status(&error))?;
         Ok(Response::new(answer))
@@ -43,7 +46,10 @@ impl Volumed for Grpc {
         Ok(Response::new(answer))
     }
 
-    async fn watch_volumes(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchVolumesStream>, Status> {
+    async fn watch_volumes(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchVolumesStream>, Status> {
         Ok(Response::new(self.volumes.subscribe()))
     }
 }

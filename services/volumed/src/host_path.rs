@@ -67,7 +67,8 @@ fn make_directories(path: &Path) -> Result<(), Error> {
         Errno::NOTDIR => wrong(path, "cannot be made: one of its parents is not a directory"),
         source => Error::io("make the directory", path, source),
     };
-    let mut at = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let mut at = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed)?;
     for component in path.components() {
         if let Component::Normal(name) = component {
             at = enter_or_make(&at, Path::new(name)).map_err(failed)?;
@@ -100,7 +101,9 @@ fn make_file(path: &Path) -> Result<(), Error> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(CWD, path, flags, Mode::from_raw_mode(FILE)) {
         Ok(fd) => set_mode(&fd, FILE).map_err(|source| Error::io("set the mode of", path, source)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Err(wrong(path, "cannot be made: its parent directory does not exist")),
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            Err(wrong(path, "cannot be made: its parent directory does not exist"))
+        }
         Err(Errno::EXIST) => match look(path)? {
             Some(found) => check(path, HostPathType::File, &found),
             None => Err(wrong(path, "is a symbolic link to something that does not exist")),

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, fstatfs, statx};
+use rustix::fs::{AtFlags, FsWord, StatxAttributes, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
 };
 
 use crate::beneath::{Crossing, Dir, descriptor_path, open_directory};
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::remove::Stop;
 
 /// `TMPFS_MAGIC` of statfs(2).
-const TMPFS_MAGIC: i64 = 0x0102_1994;
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
 
 /// What covers a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,8 @@ pub(crate) enum Cover {
 /// Mount points of this process' namespace, in the order of mounting.
 pub(crate) fn table() -> Result<Vec<PathBuf>, Error> {
     let path = "/proc/self/mountinfo";
-    let failed = |error: std::io::Error| Error::io("read", path, Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    let failed =
+        |error: std::io::Error| Error::io("read", path, Errno::from_io_error(&error).unwrap_or(Errno::IO));
     std::fs::read(path).map(|text| parse(&text)).map_err(failed)
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn cover(parent: &Dir, name: &str) -> Result<Cover, Error> {
         return Ok(Cover::None);
     }
     let kind = fstatfs(&fd).map_err(|source| Error::io("look at", path(), source))?.f_type;
-    Ok(if i64::from(kind) == TMPFS_MAGIC { Cover::Tmpfs } else { Cover::Other })
+    Ok(if kind == TMPFS_MAGIC { Cover::Tmpfs } else { Cover::Other })
 }
 
 /// Mounts a fresh tmpfs, open to all users, on the open directory.
@@ -128,7 +129,9 @@ fn tmpfs(size: Option<NonZeroU64>) -> Result<OwnedFd, Errno> {
 /// The parent is opened without following links; then one name in that very directory is unmounted. A descriptor of the
 /// mount itself would keep it busy.
 fn unmount_one(directory: &Dir, relative: &Path) -> Result<(), Errno> {
-    let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else { return Err(Errno::INVAL) };
+    let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else {
+        return Err(Errno::INVAL);
+    };
     let mut opened: Option<OwnedFd> = None;
     for component in parent {
         let from = opened.as_ref().map_or_else(|| directory.as_fd(), AsFd::as_fd);
@@ -184,7 +187,8 @@ mod tests {
             40 21 0:33 / /kt/a\\040b\\134c rw - tmpfs tmpfs rw\n\
             41 21 0:34 /x /kt/\xff\\9 rw master:2 - tmpfs tmpfs rw\n\
             broken line\n";
-        let paths = [&b"/"[..], b"/kt/a b\\c", b"/kt/\xff\\9"].map(|path| PathBuf::from(OsStr::from_bytes(path)));
+        let paths =
+            [&b"/"[..], b"/kt/a b\\c", b"/kt/\xff\\9"].map(|path| PathBuf::from(OsStr::from_bytes(path)));
         assert_eq!(parse(text), paths);
     }
 

@@ -110,7 +110,9 @@ mod tests {
     fn pod_uids() {
         let long = "a".repeat(253);
         let too_long = "a".repeat(254);
-        for good in ["0e2bfa6e-1c2c-4d8e-8a2f-0d9a4f1f8a10", "1a79a4d60de6718e8e5b326e338ae533", "A_b.c", &long] {
+        for good in
+            ["0e2bfa6e-1c2c-4d8e-8a2f-0d9a4f1f8a10", "1a79a4d60de6718e8e5b326e338ae533", "A_b.c", &long]
+        {
             assert_eq!(PodUid::parse(good).unwrap().as_str(), good);
         }
         for bad in ["", ".", "..", "a..b", ".a", "a/b", "/", "a\0", "a\n", "ä", "a b", &too_long] {

@@ -78,7 +78,9 @@ mod tests {
 
     fn names(pods: &Pods, uid: &str, mounted: bool) -> Option<Vec<String>> {
         let found = Found { uid: PodUid::parse(uid).unwrap(), mounted };
-        pod(pods.text(), &found).unwrap().map(|pod| pod.volumes.into_iter().map(|volume| volume.name).collect())
+        pod(pods.text(), &found)
+            .unwrap()
+            .map(|pod| pod.volumes.into_iter().map(|volume| volume.name).collect())
     }
 
     #[test]

@@ -77,7 +77,10 @@ impl HostPath {
 pub(crate) fn parse(request: wire::SetUpPodRequest) -> Result<PodSpec, Error> {
     let uid = PodUid::parse(&request.pod_uid)?;
     if request.volumes.len() > VOLUMES {
-        return Err(Error::Invalid(format!("the pod has {} volumes: {VOLUMES} are possible", request.volumes.len())));
+        return Err(Error::Invalid(format!(
+            "the pod has {} volumes: {VOLUMES} are possible",
+            request.volumes.len()
+        )));
     }
     let volumes = request.volumes.into_iter().map(volume).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();

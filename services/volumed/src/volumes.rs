@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_api::volumed::v1::{MountedVolume, PodVolumes, PodVolumesUpdate, SetUpPodResponse, TearDownPodResponse};
+use bulkhead_api::volumed::v1::{
+    MountedVolume, PodVolumes, PodVolumesUpdate, SetUpPodResponse, TearDownPodResponse,
+};
 use bulkhead_ipc::Publisher;
 use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::{trace, traced};

@@ -129,7 +129,10 @@ pub fn probe_item_to_wire(item: &ProbeItem) -> wire::ProbeView {
                 broken: c
                     .broken
                     .iter()
-                    .map(|b| wire::BrokenProbe { kind: probe_kind_to_wire(b.kind).into(), reason: b.reason.clone() })
+                    .map(|b| wire::BrokenProbe {
+                        kind: probe_kind_to_wire(b.kind).into(),
+                        reason: b.reason.clone(),
+                    })
                     .collect(),
             })
             .collect(),
@@ -182,7 +185,9 @@ fn probe_to_wire(probe: &ProbeSpec) -> wire::Probe {
                 .map(|h| wire::HttpHeader { name: h.name.clone(), value: h.value.clone() })
                 .collect(),
         }),
-        Handler::Tcp { host, port } => Wire::TcpSocket(wire::TcpSocket { host: text(host), port: (*port).into() }),
+        Handler::Tcp { host, port } => {
+            Wire::TcpSocket(wire::TcpSocket { host: text(host), port: (*port).into() })
+        }
         Handler::Exec { command } => Wire::Exec(wire::Exec { command: command.clone() }),
         Handler::Grpc { port, service, mode } => Wire::Grpc(wire::Grpc {
             port: (*port).into(),

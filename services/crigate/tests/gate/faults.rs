@@ -39,10 +39,100 @@ async fn without_a_runtime_calls_fail_at_once_and_say_where_it_should_be() {
         assert!(status.message().contains("No such file"), "{}", status.message());
     }
     assert_eq!(gate.count("pleg", "RuntimeService/Version").await, (3, 0, 3));
-    eventually("the reason", async || {
-        gate.check("runtime").await.reason.contains("CRI plug-in").then_some(())
-    })
-    .await;
+    let check = gate.until_check("runtime", false).await;
+    assert!(check.reason.contains("does not answer"), "{}", check.reason);
+    // Refusals need no runtime.
+    let refused = gate.raw("pleg").await.call(Raw::request("RuntimeService/StopContainer")).await;
+    assert_eq!(refused.status().code(), Code::PermissionDenied);
+
+    let _fake = FakeRuntime::start(&directory).await.unwrap();
+    eventually("the runtime", async || version(&pleg).await.ok()).await;
+    gate.until_check("runtime", true).await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_runtime_ends_streams_with_an_error_and_loses_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut fake = FakeRuntime::start(directory.path()).await.unwrap();
+    let gate = Gate::start(fake.socket()).await;
+    let processes = ["pleg", "syncd", "prober", "imaged", "statusd", "evictd", "gateway"];
+    let clients = processes.map(|process| runtime_client(&gate, process));
+    for client in &clients {
+        version(client).await.unwrap();
+    }
+    let mut pleg = clients[0].clone();
+    let _held = fake.hold(Method::Status);
+    let mut waiting = pleg.clone();
+    let waiting = tokio::spawn(async move { waiting.status(v1::StatusRequest::default()).await });
+    fake.log().wait_for(|calls| calls.iter().any(|call| call.method == Method::Status)).await.unwrap();
+
+    for round in 0..3 {
+        fake.go_away().await;
+        assert_eq!(version(&clients[0]).await.unwrap_err().code(), Code::Unavailable, "round {round}");
+        fake.come_back().await.unwrap();
+        for client in &clients {
+            eventually("the runtime", async || version(client).await.ok()).await;
+        }
+    }
+    let status = waiting.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    pleg.get_container_events(v1::GetEventsRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_runtime_breaks_calls_and_streams_with_unavailable() {
+    let runtime = ByteRuntime::start(|path| {
+        if path.ends_with("GetContainerEvents") {
+            let body = Frames::then_silence(vec![Frame::data(Bytes::from_static(EMPTY))]);
+            return Some(Response::builder().header("content-type", "application/grpc").body(body).unwrap());
+        }
+        path.ends_with("Version").then(|| good(vec![Frame::data(Bytes::from_static(EMPTY))]))
+    });
+    let gate = Gate::start(&runtime.socket()).await;
+    let mut pleg = runtime_client(&gate, "pleg");
+    let mut events = pleg.get_container_events(v1::GetEventsRequest {}).await.unwrap().into_inner();
+    events.message().await.unwrap().expect("the first event");
+    let mut waiting = pleg.clone();
+    let waiting =
+        tokio::spawn(async move { waiting.list_containers(v1::ListContainersRequest::default()).await });
+    eventually("a call that hangs", async || (runtime.hanging() == 1).then_some(())).await;
+    runtime.kill();
+    let ended = tokio::time::timeout(BOUND, events.message()).await.expect("the stream's end").unwrap_err();
+    assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
+    assert!(ended.message().contains("does not answer: the call broke off"), "{}", ended.message());
+    let status = waiting.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert_eq!(gate.count("pleg", "RuntimeService/ListContainers").await, (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_runtime_that_hangs_holds_up_nobody_but_its_callers() {
+    let runtime = ByteRuntime::start(|path| {
+        (!path.ends_with("ListContainers")).then(|| good(vec![Frame::data(Bytes::from_static(EMPTY))]))
+    });
+    let gate = Gate::start(&runtime.socket()).await;
+    let mut pleg = runtime_client(&gate, "pleg");
+    let request =
+        bulkhead_ipc::status::with_deadline(v1::ListContainersRequest::default(), Duration::from_millis(100));
+    let status = pleg.list_containers(request).await.unwrap_err();
+    assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
+    version(&pleg).await.unwrap();
+    version(&runtime_client(&gate, "syncd")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_cri_is_not_taken_for_a_runtime() {
+    let runtime = ByteRuntime::start(|_| {
+        let response =
+            Response::builder().header("content-type", "application/grpc").header("grpc-status", "12");
+        Some(response.body(Frames::of(Vec::new())).unwrap())
+    });
+    let gate = Gate::start(&runtime.socket()).await;
+    let told = async || gate.check("runtime").await.reason.contains("CRI plug-in").then_some(());
+    eventually("the reason", told).await;
+    // Such answers to others prove nothing either.
+    gate.raw("pleg").await.call(Raw::request("RuntimeService/Status")).await;
+    assert!(!gate.check("runtime").await.ok);
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 
 use bulkhead_testkit::TestNode;
 use bytes::Bytes;
+use http::Response;
 use hyper::body::Frame;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tonic::Code;
 
-use crate::runtime::{ByteRuntime, good};
+use crate::runtime::{ByteRuntime, Frames, good};
 use crate::support::{BOUND, EMPTY, Gate, Raw, eventually};
 
 const MIB: usize = 1024 * 1024;
@@ -42,28 +43,48 @@ async fn answers_that_are_not_read_hold_up_no_other_call() {
 
 #[tokio::test]
 async fn calls_in_flight_are_bounded_over_all_connections_of_a_process() {
-    let runtime = ByteRuntime::start(|path| {
-        (!path.ends_with("ExecSync")).then(|| good(vec![Frame::data(Bytes::from_static(EMPTY))]))
+    let runtime = ByteRuntime::start(|path| match path.rsplit('/').next() {
+        Some("ListContainers") => None,
+        Some("ListPodSandbox") => Some(Response::new(Frames::then_silence(Vec::new()))),
+        _ => Some(good(vec![Frame::data(Bytes::from_static(EMPTY))])),
     });
     let gate = Gate::start(&runtime.socket()).await;
-    let (first, second) = (gate.raw("prober").await, gate.raw("prober").await);
-    let mut held = tokio::task::JoinSet::new();
-    for number in 0..256 {
-        let mut client = if number % 2 == 0 { first.clone() } else { second.clone() };
-        held.spawn(async move { client.send(Raw::request("RuntimeService/ExecSync")).await.is_ok() });
+    let (mut first, second) = (gate.raw("pleg").await, gate.raw("pleg").await);
+    // Half of them have an answer that has begun, half have none.
+    let mut begun = Vec::new();
+    for _ in 0..128 {
+        begun.push(first.send(Raw::request("RuntimeService/ListPodSandbox")).await.unwrap());
     }
-    eventually("256 calls", async || (runtime.hanging() == 256).then_some(())).await;
-    let status = gate.raw("prober").await.call(Raw::request("RuntimeService/Version")).await.status();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..128 {
+        let mut client = second.clone();
+        waiting
+            .spawn(async move { client.send(Raw::request("RuntimeService/ListContainers")).await.is_ok() });
+    }
+    eventually("the calls", async || (runtime.hanging() == 128).then_some(())).await;
+    let version = async |process| {
+        let answer = gate.raw(process).await.call(Raw::request("RuntimeService/Version")).await;
+        answer.status()
+    };
+    let status = version("pleg").await;
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert_eq!(status.message(), "`prober` has 256 calls in flight already: wait for some to end");
-    let other = gate.raw("pleg").await.call(Raw::request("RuntimeService/Version")).await;
-    assert_eq!(other.status().code(), Code::Ok, "others are not touched");
-    held.shutdown().await;
-    eventually("a free place", async || {
-        let answer = gate.raw("prober").await.call(Raw::request("RuntimeService/Version")).await;
-        (answer.status().code() == Code::Ok).then_some(())
-    })
-    .await;
+    assert_eq!(status.message(), "`pleg` has 256 calls in flight already: wait for some to end");
+    assert_eq!(version("syncd").await.code(), Code::Ok, "others are not touched");
+    waiting.shutdown().await;
+    eventually("a place", async || (version("pleg").await.code() == Code::Ok).then_some(())).await;
+    // Both kinds give their places back.
+    drop(begun);
+    let free = async || {
+        let mut again = tokio::task::JoinSet::new();
+        for _ in 0..250 {
+            let mut client = second.clone();
+            again.spawn(
+                async move { client.call(Raw::request("RuntimeService/Version")).await.status().code() },
+            );
+        }
+        again.join_all().await.iter().all(|code| *code == Code::Ok).then_some(())
+    };
+    eventually("all places", free).await;
 }
 
 /// Opens connections until one is closed; returns those that stay.
@@ -81,7 +102,7 @@ async fn fill(gate: &Gate, process: &str, limit: usize) -> Vec<Raw> {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_and_strangers_take_none_of_the_owners() {
+async fn connections_are_bounded_and_strangers_have_few_of_their_own() {
     let runtime = long_lists();
     let mut node = TestNode::new().await;
     node.config.container_runtime_endpoint = format!("unix://{}", runtime.socket().display());

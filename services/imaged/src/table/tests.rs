@@ -100,3 +100,18 @@ fn who_is_still_owed_an_older_outcome_gets_the_newer() {
     assert!(table.settle(&asker("always"), "x"));
     assert!(table.pulls.is_empty());
 }
+
+#[test]
+fn a_pod_that_joins_a_waiting_pull_brings_its_own_turn() {
+    let mut table = table(1);
+    for image in ["a1", "a2", "a3", "shared"] {
+        table.ask_for("a", image, S(0));
+    }
+    table.ask_for("b", "shared", S(0));
+    let mut order = Vec::new();
+    while let Some(job) = table.next_job(S(1)) {
+        table.finish(&job.image, Done::Pulled(image()), S(1));
+        order.push(job.image);
+    }
+    assert_eq!(order, ["a1", "shared", "a2", "a3"]);
+}

@@ -11,8 +11,8 @@ use bulkhead_model::{grace, names};
 use k8s_openapi::api::core::v1::Container;
 
 use super::sandbox::identity_labels;
-use super::security::container_security;
 pub use super::security::ImageUser;
+use super::security::container_security;
 
 /// Why a container cannot be made from its spec: the kubelet's `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error)]
@@ -104,10 +104,7 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
         command,
         args,
         working_dir: text(&container.working_dir),
-        envs: envs
-            .into_iter()
-            .map(|env| wire::KeyValue { key: env.name, value: env.value.into(), ..Default::default() })
-            .collect(),
+        envs: envs.into_iter().map(|env| wire::KeyValue { key: env.name, value: env.value.into() }).collect(),
         mounts: mounts(plan)?,
         labels,
         annotations: annotations(plan),

@@ -125,7 +125,9 @@ mod tests {
     }
 
     fn pod(name: &str, image: &str) -> String {
-        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: \"{image}\"}}]}}\n")
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: \"{image}\"}}]}}\n"
+        )
     }
 
     fn at(second: i64) -> Timestamp {
@@ -170,9 +172,13 @@ mod tests {
 
     #[test]
     fn an_unchanged_file_gives_the_very_same_pod_later_and_after_a_restart() {
-        let first = plan(vec![file("a", &pod("a", "bb:1"))], &Desired::default(), &BTreeMap::new(), "n", at(1));
+        let first =
+            plan(vec![file("a", &pod("a", "bb:1"))], &Desired::default(), &BTreeMap::new(), "n", at(1));
         let again = plan(vec![file("a", &pod("a", "bb:1"))], &first, &BTreeMap::new(), "n", at(2));
-        assert!(Arc::ptr_eq(&first.pods.values().next().unwrap().pod, &again.pods.values().next().unwrap().pod));
+        assert!(Arc::ptr_eq(
+            &first.pods.values().next().unwrap().pod,
+            &again.pods.values().next().unwrap().pod
+        ));
         let seen = first.pods.keys().map(|uid| (uid.clone(), at(1))).collect();
         let restarted = plan(vec![file("a", &pod("a", "bb:1"))], &Desired::default(), &seen, "n", at(9));
         assert_eq!(first.pods, restarted.pods);
@@ -182,7 +188,8 @@ mod tests {
 
     #[test]
     fn what_this_release_cannot_do_is_refused_by_name() {
-        let text = pod("a", "bb:1").replace("spec: {", "spec: {hostAliases: [{ip: 1.2.3.4, hostnames: [x]}], ");
+        let text =
+            pod("a", "bb:1").replace("spec: {", "spec: {hostAliases: [{ip: 1.2.3.4, hostnames: [x]}], ");
         let desired = run(vec![file("a", &text)], &Desired::default());
         assert!(desired.refused[&PathBuf::from("/m/a")].contains("hostAliases"), "{:?}", desired.refused);
     }

@@ -22,6 +22,8 @@ use crate::peers::{ImageAnswer, ReadyImage};
 /// An image that is there is answered in milliseconds; waiting longer while holding a place among the starting pods would
 /// make others wait for a pull.
 const QUICK: Duration = Duration::from_millis(500);
+/// imaged's reason while a pull goes on.
+const PULLING: &str = "ContainerCreating";
 /// A pull may take this long before imaged is asked again.
 const PATIENT: Duration = Duration::from_secs(120);
 /// How long a container that could not be made or started waits, when no back-off says otherwise.
@@ -134,11 +136,16 @@ impl Worker {
         };
         let span = bulkhead_ipc::traced!("syncd image", pod.uid = self.uid, image = image);
         let quick = self.deps.peers.ensure_image(request.clone(), QUICK).instrument(span).await?;
+        let pulling = match &quick {
+            ImageAnswer::NotYet => true,
+            ImageAnswer::Waiting { reason, .. } => reason == PULLING,
+            ImageAnswer::Ready(_) => false,
+        };
         let answer = match quick {
-            ImageAnswer::NotYet => {
+            _ if pulling => {
                 // A pull: others may start meanwhile, and the pod's end need not wait for it.
                 self.permit = None;
-                self.wait_for(&container.name, "ContainerCreating", format!("pulling image \"{image}\""));
+                self.wait_for(&container.name, PULLING, format!("pulling image \"{image}\""));
                 self.publish();
                 let mut control = self.control.clone();
                 let span = bulkhead_ipc::traced!("syncd image pull", pod.uid = self.uid, image = image);

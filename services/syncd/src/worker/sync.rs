@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bulkhead_cri::Run;
 use bulkhead_model::actions::{
-    ActionInput, ContainerKill, CreateSandbox, KillPod, PodActions, compute_pod_actions, compute_termination_order,
+    ActionInput, ContainerKill, CreateSandbox, KillPod, PodActions, compute_pod_actions,
+    compute_termination_order,
 };
 use bulkhead_model::decision::{Stage, Waiting};
 use bulkhead_model::grace;
@@ -77,7 +78,8 @@ impl Worker {
     /// Whether a pod that needs no action is also written down as it is: a finished one must have been cleaned up.
     fn is_settled(&self, runtime: &RuntimePod) -> bool {
         let over = self.compute(runtime).finished;
-        !over || (self.decision.stage == Stage::Terminated && self.volumes.is_empty() && self.kill_by.is_none())
+        !over
+            || (self.decision.stage == Stage::Terminated && self.volumes.is_empty() && self.kill_by.is_none())
     }
 
     /// Reasons of containers that are not about to start are no longer true.
@@ -132,7 +134,11 @@ impl Worker {
     }
 
     /// Containers in their order within one grace period, then every sandbox.
-    pub(super) async fn stop_everything(&mut self, runtime: &RuntimePod, why: KillPod) -> Result<(), PodError> {
+    pub(super) async fn stop_everything(
+        &mut self,
+        runtime: &RuntimePod,
+        why: KillPod,
+    ) -> Result<(), PodError> {
         // Waiting for processes to end must not keep others from it, but thousands at once would.
         let _permit = self.deps.stops.clone().acquire_owned().await.ok();
         self.acted = true;
@@ -180,7 +186,10 @@ impl Worker {
                 Ok(())
             }
             Err(error) => {
-                self.all_wait("ContainerCreating", &format!("Failed to create pod sandbox: {}", error.runtime_message()));
+                self.all_wait(
+                    "ContainerCreating",
+                    &format!("Failed to create pod sandbox: {}", error.runtime_message()),
+                );
                 Err(self.doing("making the sandbox")(error))
             }
         }

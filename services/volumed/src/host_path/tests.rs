@@ -15,8 +15,9 @@ const KINDS: [HostPathType; 7] = [
 ];
 
 fn run(path: &Path, kind: HostPathType) -> Result<bool, String> {
-    set_up(&HostPath { path: path.to_str().unwrap().to_owned(), kind })
-        .map_err(|error| error.to_string().rsplit_once(": ").unwrap().1.replace(path.to_str().unwrap(), "PATH"))
+    set_up(&HostPath { path: path.to_str().unwrap().to_owned(), kind }).map_err(|error| {
+        error.to_string().split_once(": ").unwrap().1.replace(path.to_str().unwrap(), "PATH")
+    })
 }
 
 /// A fresh folder with one of each.

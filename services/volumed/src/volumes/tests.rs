@@ -1,0 +1,190 @@
+use std::time::Duration;
+
+use bulkhead_api::volumed::v1 as wire;
+use futures::StreamExt;
+
+use super::*;
+use crate::testing::Pods;
+
+fn volumes(pods: &Pods) -> Volumes {
+    Volumes::new(pods.text().to_owned(), CancellationToken::new())
+}
+
+fn disk(name: &str) -> wire::Volume {
+    let source = wire::volume::Source::EmptyDir(wire::EmptyDir::default());
+    wire::Volume { name: name.to_owned(), source: Some(source) }
+}
+
+fn host(name: &str, path: &str, r#type: &str) -> wire::Volume {
+    let source = wire::HostPath { path: path.to_owned(), r#type: r#type.to_owned() };
+    wire::Volume { name: name.to_owned(), source: Some(wire::volume::Source::HostPath(source)) }
+}
+
+fn pod(uid: &str, volumes: &[wire::Volume]) -> PodSpec {
+    crate::spec::parse(wire::SetUpPodRequest { pod_uid: uid.to_owned(), volumes: volumes.to_vec() }).unwrap()
+}
+
+fn standing(volumes: &Volumes, uid: &str) -> Option<Vec<String>> {
+    let pod = volumes.0.standing.get(&uid.to_owned())?;
+    Some(pod.volumes.iter().map(|volume| volume.name.clone()).collect())
+}
+
+#[tokio::test]
+async fn up_twice_and_down_twice() {
+    let pods = Pods::new();
+    pods.add("u1");
+    let volumes = volumes(&pods);
+    let spec = pod("u1", &[host("etc", "/etc", "Directory"), disk("b"), disk("a")]);
+    let first = volumes.set_up(spec.clone()).await.unwrap();
+    assert!(first.changed);
+    let names: Vec<_> = first.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    assert_eq!(names, ["etc", "b", "a"]);
+    assert_eq!(first.volumes[0].host_path, "/etc");
+    assert_eq!(first.volumes[1].host_path, pods.empty_dir("u1", "b").to_str().unwrap());
+    let second = volumes.set_up(spec).await.unwrap();
+    assert_eq!(second, SetUpPodResponse { changed: false, ..first });
+    assert_eq!(standing(&volumes, "u1").unwrap(), ["a", "b", "etc"]);
+    assert!(volumes.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+    assert_eq!(standing(&volumes, "u1"), None);
+    assert!(!volumes.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+}
+
+#[tokio::test]
+async fn the_volume_that_fails_is_named_and_those_before_it_are_known() {
+    let pods = Pods::new();
+    pods.add("u1");
+    let volumes = volumes(&pods);
+    let spec = pod("u1", &[disk("a"), host("bad", "/nonexistent/x", "File"), disk("c")]);
+    let error = volumes.set_up(spec).await.unwrap_err();
+    let text = bulkhead_base::chain(&error).to_string();
+    assert_eq!(text, "volume `bad`: hostPath type check failed: /nonexistent/x does not exist");
+    assert_eq!(standing(&volumes, "u1").unwrap(), ["a"]);
+}
+
+#[tokio::test]
+async fn a_pod_with_only_host_paths_needs_no_directory() {
+    let pods = Pods::new();
+    let volumes = volumes(&pods);
+    assert!(!volumes.set_up(pod("u1", &[host("etc", "/etc", "")])).await.unwrap().changed);
+    assert_eq!(standing(&volumes, "u1").unwrap(), ["etc"]);
+    // It was known: that changes, though nothing is on disk.
+    assert!(volumes.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+}
+
+#[tokio::test]
+async fn a_restart_knows_again_what_stands() {
+    let pods = Pods::new();
+    for uid in ["u1", "u2", "u3"] {
+        pods.add(uid);
+    }
+    let first = volumes(&pods);
+    first.set_up(pod("u1", &[disk("a"), disk("b")])).await.unwrap();
+    first.set_up(pod("u2", &[disk("c"), host("etc", "/etc", "")])).await.unwrap();
+    drop(first);
+
+    let second = volumes(&pods);
+    let mut stream = second.subscribe();
+    // A call that comes before the look around is done counts more than what the look finds.
+    second.set_up(pod("u2", &[disk("c"), host("etc", "/etc", "")])).await.unwrap();
+    second.learn().await.unwrap();
+    assert_eq!(standing(&second, "u1").unwrap(), ["a", "b"]);
+    assert_eq!(standing(&second, "u2").unwrap(), ["c", "etc"]);
+    assert_eq!(standing(&second, "u3"), None);
+    let snapshot =
+        tokio::time::timeout(Duration::from_secs(10), stream.next()).await.unwrap().unwrap().unwrap();
+    let uids: Vec<_> = snapshot.upserts.iter().map(|pod| pod.pod_uid.as_str()).collect();
+    assert_eq!(uids, ["u1", "u2"]);
+    assert!(second.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+    assert!(!pods.path().join("u1/volumes").exists());
+}
+
+#[tokio::test]
+async fn without_the_folder_nothing_is_published() {
+    let volumes = Volumes::new("/nonexistent/pods".to_owned(), CancellationToken::new());
+    assert!(volumes.learn().await.is_err());
+    assert!(!volumes.0.standing.is_open());
+    assert!(volumes.probe().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_hangs_holds_up_neither_other_volumes_nor_the_pods_end() {
+    let pods = Pods::new();
+    pods.add("u1");
+    pods.add("u2");
+    let volumes = volumes(&pods);
+    // As a job of another pod would hold it whose path never answers.
+    let hangs = volumes.0.lanes.host.clone().acquire_owned().await.unwrap();
+    let stuck = volumes.set_up(pod("u1", &[disk("a"), host("etc", "/etc", "")])).await;
+    assert!(matches!(stuck, Err(Error::Volume { .. }) | Err(Error::Interrupted)), "{stuck:?}");
+    volumes.set_up(pod("u2", &[disk("a")])).await.unwrap();
+    assert!(volumes.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+    drop(hangs);
+    volumes.set_up(pod("u2", &[host("etc", "/etc", "")])).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn removal_never_takes_more_than_two_places_and_gives_up_in_time() {
+    let pods = Pods::new();
+    pods.add("u1");
+    let volumes = volumes(&pods);
+    volumes.set_up(pod("u1", &[disk("a")])).await.unwrap();
+    let busy = volumes.0.lanes.removal.clone().acquire_many_owned(2).await.unwrap();
+    let uid = PodUid::parse("u1").unwrap();
+    assert!(matches!(volumes.tear_down(uid.clone()).await, Err(Error::Interrupted)));
+    assert_eq!(standing(&volumes, "u1").unwrap(), ["a"]);
+    drop(busy);
+    assert!(volumes.tear_down(uid).await.unwrap().changed);
+}
+
+#[tokio::test]
+async fn work_whose_caller_left_keeps_the_pod_until_it_ends() {
+    let pods = Pods::new();
+    let uid = pods.add("u1");
+    let volumes = volumes(&pods);
+    let (let_go, wait) = std::sync::mpsc::channel::<()>();
+    let lock = Arc::new(volumes.0.locks.lock(&uid).await.unwrap());
+    {
+        let work = move |_: &Inner| wait.recv().map_err(|_| Error::Interrupted);
+        let call = std::pin::pin!(volumes.job(&volumes.0.lanes.removal, Some(lock), work));
+        assert!(futures::poll!(call).is_pending());
+    }
+    let mut next = Box::pin(volumes.set_up(pod("u1", &[disk("a")])));
+    assert!(futures::poll!(next.as_mut()).is_pending());
+    assert_eq!(volumes.0.lanes.removal.available_permits(), 1);
+    let_go.send(()).unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(10), next).await.unwrap().unwrap().changed);
+}
+
+#[tokio::test]
+async fn a_removal_whose_caller_left_stops_and_the_next_one_ends_it() {
+    let pods = Pods::new();
+    let uid = pods.add("u1");
+    let volumes = volumes(&pods);
+    volumes.set_up(pod("u1", &[disk("a")])).await.unwrap();
+    for number in 0..200 {
+        std::fs::create_dir(pods.empty_dir("u1", "a").join(number.to_string())).unwrap();
+    }
+    // The only thread for such work is taken, so the job waits until its caller is gone.
+    let places = volumes.0.lanes.removal.clone().acquire_many_owned(2).await.unwrap();
+    {
+        let mut call = Box::pin(volumes.tear_down(uid.clone()));
+        assert!(futures::poll!(call.as_mut()).is_pending());
+        drop(places);
+        assert!(futures::poll!(call.as_mut()).is_pending());
+    }
+    volumes.tear_down(uid).await.unwrap();
+    assert!(!pods.path().join("u1/volumes").exists());
+    assert_eq!(standing(&volumes, "u1"), None);
+}
+
+#[test]
+fn a_volume_is_listed_once_and_in_order() {
+    let volume = |name: &str, path: &str| MountedVolume { name: name.to_owned(), host_path: path.to_owned() };
+    let before = [volume("a", "/1"), volume("c", "/2")];
+    assert_eq!(with(&before, None), before);
+    assert_eq!(
+        with(&before, Some(&volume("b", "/3"))),
+        [before[0].clone(), volume("b", "/3"), before[1].clone()]
+    );
+    assert_eq!(with(&before, Some(&volume("c", "/4"))), [before[0].clone(), volume("c", "/4")]);
+}

@@ -1,0 +1,38 @@
+# The two commands are `make run` and `make test`. Both need root, Rust and Go; they install the rest.
+SHELL := /bin/bash
+CARGO ?= cargo
+# Beside the checkout's own target: what `make run` starts. `make run PROFILE=release` builds it as it is shipped.
+PROFILE ?= dev
+PROFILE_DIR := $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+
+.PHONY: run test lint fmt deny packages peers help
+
+help: ## This text.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+run: packages ## Build, start a node without a cluster (private containerd, a sample pod) and show it. Ctrl-C ends it.
+	@echo "==> building bulkhead ($(PROFILE))" >&2
+	@$(CARGO) build --locked --profile $(PROFILE) -p bulkhead
+	@echo "==> building containerd, runc and crictl (minutes the first time, kept for the next)" >&2
+	@peers="$$(tests/peers/build)" && exec target/$(PROFILE_DIR)/bulkhead up --containerd private --peers "$$peers" --demo $(UP_FLAGS)
+
+test: packages peers ## Every test that CI runs.
+	@echo "==> cargo test" >&2
+	@BULKHEAD_PEERS="$$(tests/peers/build)" $(CARGO) test --locked --workspace
+
+lint: ## Formatting, lints as errors, and the crates alone that must stay small.
+	@echo "==> format and lints" >&2
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## Format the code.
+	@$(CARGO) fmt --all
+
+deny: ## Licences, bans and sources (needs cargo-deny).
+	@$(CARGO) deny check licenses bans sources
+
+packages: ## Install the Debian packages that are missing.
+	@tools/ensure-packages
+
+peers: ## Build the real peers that tests run against.
+	@tests/peers/build >/dev/null

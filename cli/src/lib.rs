@@ -1,1 +1,0 @@
-//! The launcher and the command line.

@@ -1,0 +1,31 @@
+//! What evictd takes from its flags and the node's configuration.
+
+use std::path::PathBuf;
+
+use bulkhead_cgroup::{CgroupError, CgroupPath, Layout};
+use bulkhead_service::Context;
+
+/// Flags that only evictd has.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EvictdFlags {
+    /// Where the proc file system is; its self/mountinfo tells where the cgroup hierarchies are.
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub proc_dir: PathBuf,
+}
+
+/// What the rules need to know of the node.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// `nodeName` of the summary.
+    pub(crate) node_name: String,
+    /// Where pods have their cgroups.
+    pub(crate) layout: Layout,
+}
+
+impl Settings {
+    /// Of this process; an error when `cgroupRoot` is no path of a cgroup.
+    pub(crate) fn new(context: &Context) -> Result<Self, CgroupError> {
+        let root = CgroupPath::parse(&context.config.cgroup_root)?;
+        Ok(Self { node_name: context.flags.node_name(), layout: Layout::new(root) })
+    }
+}

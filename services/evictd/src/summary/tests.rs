@@ -1,0 +1,175 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_cgroup::{CgroupName, Layout};
+use tokio::time::Instant;
+
+use super::*;
+use crate::problems::Problems;
+use crate::testing::{path, second, view};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Readings at `seconds` after `start`, with this processor time by cgroup.
+fn readings(start: Instant, seconds: u64, used: &[(&str, u64)]) -> Readings {
+    let at = Moment { instant: start + Duration::from_secs(seconds), unix_nano: seconds * SECOND };
+    let reading = |used| {
+        let memory = CgroupMemory {
+            usage: Some(5000),
+            working_set: Some(4000),
+            inactive_file: 1000,
+            rss: 3000,
+            page_faults: 11,
+            major_page_faults: 2,
+            ..CgroupMemory::default()
+        };
+        let stats =
+            CgroupStats { cpu_usage_ns: Some(used), memory: Some(memory), pids: Some(4), ..CgroupStats::default() };
+        Reading { at, stats }
+    };
+    Readings {
+        at,
+        proc: ProcFigures {
+            boot_seconds: 3,
+            cpu_used_ns: 2 * seconds * SECOND,
+            memory_total: 100_000,
+            memory_free: 40_000,
+            inactive_file: 10_000,
+            anonymous: 20_000,
+            tasks: 287,
+            max_tasks: 32_768,
+        },
+        cgroups: used.iter().map(|(name, used)| (path(name), reading(*used))).collect(),
+        kubepods_made: Some(5),
+        problems: Problems::default(),
+    }
+}
+
+fn plan() -> Plan {
+    let layout = Layout::new(CgroupPath::root());
+    let container = |name: &str| ContainerPlan {
+        name: name.to_owned(),
+        cgroup: path(&format!("/kubepods/podu1/{name}")),
+        started_at: second(8),
+    };
+    let pod = |uid: &str, containers| PodPlan {
+        view: Arc::new(view(uid, "")),
+        cgroup: path(&format!("/kubepods/pod{uid}")),
+        started_at: Some(second(7)),
+        containers,
+    };
+    Plan {
+        kubepods: layout.path(&CgroupName::Kubepods),
+        pods: vec![pod("u1", vec![container("a"), container("b")]), pod("u2", vec![])],
+        problems: Problems::default(),
+    }
+}
+
+fn summary(plan: &Plan, readings: &Readings, before: &Samples) -> Summary {
+    Input { node_name: "node-a", plan, readings, before }.summary()
+}
+
+fn rate(cpu: Option<CpuStats>) -> Option<u64> {
+    cpu.unwrap().usage_nano_cores
+}
+
+#[test]
+fn figures_of_pod_and_container_are_taken_over() {
+    let mut readings = readings(
+        Instant::now(),
+        20,
+        &[("/", 9), ("/kubepods", 8), ("/kubepods/podu1", 7), ("/kubepods/podu1/a", 6)],
+    );
+    readings.cgroups.get_mut(&path("/kubepods/podu1")).unwrap().stats.memory.as_mut().unwrap().limit = Some(10_000);
+    let summary = summary(&plan(), &readings, &Samples::default());
+    let cpu = |usage| CpuStats { time_unix_nano: 20 * SECOND, usage_nano_cores: None, usage_core_nano_seconds: usage };
+    let memory = MemoryStats {
+        time_unix_nano: 20 * SECOND,
+        available_bytes: None,
+        usage_bytes: 5000,
+        working_set_bytes: 4000,
+        rss_bytes: 3000,
+        page_faults: 11,
+        major_page_faults: 2,
+    };
+    let expected = PodStats {
+        uid: "u1".to_owned(),
+        name: "name-u1".to_owned(),
+        namespace: "default".to_owned(),
+        start_unix_nano: 7 * SECOND,
+        cpu: Some(cpu(7)),
+        memory: Some(MemoryStats { available_bytes: Some(6000), ..memory }),
+        process_count: Some(4),
+        containers: vec![ContainerStats {
+            name: "a".to_owned(),
+            start_unix_nano: 8 * SECOND,
+            cpu: Some(cpu(6)),
+            memory: Some(memory),
+        }],
+    };
+    assert_eq!(summary.pods, [expected], "container b and pod u2 are gone");
+    let node = summary.node.unwrap();
+    assert_eq!((node.node_name.as_str(), node.start_unix_nano), ("node-a", 3 * SECOND));
+    assert_eq!((node.process_count, node.max_pid), (287, 32_768));
+    let pods = ContainerStats { name: "pods".to_owned(), start_unix_nano: 5, cpu: Some(cpu(8)), memory: Some(memory) };
+    assert_eq!(node.system_containers, [pods]);
+}
+
+#[test]
+fn rates_come_with_the_second_collection_and_not_for_a_cgroup_that_began_anew() {
+    let start = Instant::now();
+    let (plan, names) = (plan(), ["/", "/kubepods", "/kubepods/podu1", "/kubepods/podu1/a"]);
+    let first = readings(start, 10, &names.map(|name| (name, 5 * SECOND)));
+    let before = Samples::of(&first);
+    let used = [15 * SECOND, 10 * SECOND, 5 * SECOND, SECOND];
+    let mut second: Vec<_> = names.into_iter().zip(used).collect();
+    second.push(("/kubepods/podu1/b", SECOND));
+    let second = readings(start, 20, &second);
+    let Summary { node, pods } = summary(&plan, &second, &before);
+    let node = node.unwrap();
+    assert_eq!(rate(node.cpu), Some(SECOND));
+    assert_eq!(rate(node.system_containers[0].cpu), Some(SECOND / 2));
+    assert_eq!(rate(pods[0].cpu), Some(0));
+    let containers: Vec<_> = pods[0].containers.iter().map(|container| rate(container.cpu)).collect();
+    assert_eq!(containers, [None, None], "a restarted, b is new");
+    let after = Samples::of(&readings(start, 30, &[("/", 0)]));
+    assert_eq!(after.cgroups.len(), 1, "what is gone is forgotten");
+}
+
+#[test]
+fn the_node_falls_back_on_proc() {
+    let start = Instant::now();
+    let plan = plan();
+    let with = |memory: Option<CgroupMemory>| {
+        let mut readings = readings(start, 10, &[("/", 5)]);
+        readings.cgroups.get_mut(&CgroupPath::root()).unwrap().stats.memory = memory;
+        summary(&plan, &readings, &Samples::default()).node.unwrap().memory.unwrap()
+    };
+    let v2 = CgroupMemory { inactive_file: 15_000, rss: 30_000, page_faults: 4, ..CgroupMemory::default() };
+    let v1 = CgroupMemory { usage: Some(50_000), ..v2.clone() };
+    let figures = |memory: MemoryStats| {
+        (memory.usage_bytes, memory.working_set_bytes, memory.available_bytes, memory.rss_bytes, memory.page_faults)
+    };
+    let table = [
+        ("v1", Some(v1), (50_000, 35_000, Some(65_000), 30_000, 4)),
+        ("v2", Some(v2), (60_000, 45_000, Some(55_000), 30_000, 4)),
+        ("no memory controller", None, (60_000, 50_000, Some(50_000), 20_000, 0)),
+    ];
+    for (name, memory, expected) in table {
+        assert_eq!(figures(with(memory)), expected, "{name}");
+    }
+
+    let first = readings(start, 10, &[]);
+    let node = summary(&plan, &readings(start, 20, &[]), &Samples::of(&first)).node.unwrap();
+    assert_eq!(rate(node.cpu), Some(2 * SECOND), "two processors, as /proc/stat tells");
+    assert!(node.system_containers.is_empty());
+}
+
+#[test]
+fn a_controller_that_is_missing_leaves_its_figures_out() {
+    let mut readings = readings(Instant::now(), 10, &[("/kubepods/podu1", 5)]);
+    readings.cgroups.get_mut(&path("/kubepods/podu1")).unwrap().stats =
+        CgroupStats { pids: Some(1), ..CgroupStats::default() };
+    let pod = summary(&plan(), &readings, &Samples::default()).pods.remove(0);
+    assert_eq!((pod.cpu, pod.memory, pod.process_count), (None, None, Some(1)));
+}

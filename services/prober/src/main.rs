@@ -1,0 +1,5 @@
+//! The process `prober`: see `README.md`.
+
+fn main() -> std::process::ExitCode {
+    bulkhead_service::main::<prober::Prober>()
+}

@@ -1,0 +1,99 @@
+//! One probe of one container, run again and again. Lives from when the plan wants it until it does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_model::probe::ProbeKind;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::handlers::Handlers;
+use crate::lanes::{Lanes, PodLane};
+use crate::plan::Job;
+use crate::report::Report;
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The pod.
+    pub pod_uid: String,
+    /// The container that was probed.
+    pub container_id: String,
+    /// Which of its probes.
+    pub kind: ProbeKind,
+    /// The finding.
+    pub report: Report,
+}
+
+/// What every worker uses.
+#[derive(Clone)]
+pub struct Surroundings<H> {
+    /// Runs probes.
+    pub handlers: H,
+    /// Bounds how many run at once.
+    pub lanes: Lanes,
+    /// Takes the answers.
+    pub answers: mpsc::Sender<Answer>,
+}
+
+/// A running worker. Dropping it ends it, with a run that is under way.
+#[derive(Debug)]
+pub struct Worker {
+    job: watch::Sender<Arc<Job>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Worker {
+    /// Starts one whose first run is `first` from now.
+    pub fn start<H: Handlers>(
+        surroundings: Surroundings<H>,
+        pod_uid: String,
+        lane: PodLane,
+        job: Job,
+        first: Duration,
+    ) -> Self {
+        let (job, jobs) = watch::channel(Arc::new(job));
+        let task = tokio::spawn(run(surroundings, pod_uid, lane, jobs, Instant::now() + first));
+        Self { job, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// What to do from the next run on.
+    pub fn give(&self, job: Job) {
+        self.job.send_if_modified(|now| {
+            let changed = **now != job;
+            if changed {
+                *now = Arc::new(job);
+            }
+            changed
+        });
+    }
+}
+
+async fn run<H: Handlers>(
+    surroundings: Surroundings<H>,
+    pod_uid: String,
+    lane: PodLane,
+    jobs: watch::Receiver<Arc<Job>>,
+    first: Instant,
+) {
+    let Surroundings { handlers, lanes, answers } = surroundings;
+    let mut next = first;
+    loop {
+        sleep_until(next).await;
+        let handler = jobs.borrow().spec.handler.clone();
+        let Some(place) = lanes.enter(&lane, &handler).await else { return };
+        // Read after the wait, which may have been long.
+        let job = jobs.borrow().clone();
+        let started = Instant::now();
+        let report = handlers.run(&job).await;
+        drop(place);
+        let answer =
+            Answer { pod_uid: pod_uid.clone(), container_id: job.container_id.clone(), kind: job.spec.kind, report };
+        if answers.send(answer).await.is_err() {
+            return;
+        }
+        // From start to start, as the API says; a run that took longer is followed at once, never overlapped.
+        next = started + job.spec.period;
+    }
+}

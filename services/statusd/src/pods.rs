@@ -1,0 +1,187 @@
+//! The loop that keeps every pod's published status up to date.
+//!
+//! Owns what is published. Must never remove or change a status because a peer is away: mirrors keep their last state, and
+//! only a synced view of syncd's says that a pod is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::convert::{StatusItem, probe_results_from_wire};
+use bulkhead_api::prober::v1::ContainerResult;
+use bulkhead_api::statusd::v1::PodStatus;
+use bulkhead_base::Clock;
+use bulkhead_ipc::{Mirror, Publisher};
+use bulkhead_model::probe::ProbeResults;
+use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::status::NodeFacts;
+use bulkhead_reconcile::{Next, Reconciler, Trigger};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::marks::Marks;
+use crate::milestones;
+use crate::record::{self, Known, Record};
+use crate::records::Records;
+
+/// Longest time between two looks at all pods.
+const FULL: Duration = Duration::from_secs(60);
+/// How long pleg's view may still hold what an earlier run of a pod left: ten of its lists.
+const YOUNG: Duration = Duration::from_secs(10);
+
+/// What others know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inputs {
+    /// Of syncd.
+    pub(crate) views: Mirror<String, StatusItem>,
+    /// Of pleg.
+    pub(crate) pods: Mirror<String, RuntimePod>,
+    /// Of prober.
+    pub(crate) results: Mirror<String, ContainerResult>,
+}
+
+/// What the loop is made from.
+pub(crate) struct Parts {
+    pub(crate) inputs: Inputs,
+    /// Pods to look at.
+    pub(crate) marks: Marks,
+    /// `runtime_name` is empty while it is not known.
+    pub(crate) node: watch::Receiver<NodeFacts>,
+    pub(crate) records: Records,
+    pub(crate) publisher: Publisher<String, PodStatus>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Set when the publisher opens.
+    pub(crate) opened: watch::Sender<bool>,
+}
+
+/// The loop.
+pub(crate) struct Pods {
+    parts: Parts,
+    /// Of the newest published status of any pod.
+    version: u64,
+    last_full: Option<Instant>,
+    /// Pods whose run began only now, as seen from here.
+    young: BTreeMap<String, Instant>,
+}
+
+impl Reconciler for Pods {
+    const NAME: &'static str = "pod statuses";
+
+    fn interval(&self) -> Duration {
+        FULL
+    }
+
+    async fn reconcile(&mut self, trigger: Trigger) -> Next {
+        let marked = self.parts.marks.take();
+        if !self.parts.inputs.views.status().synced {
+            // Its first snapshot marks all pods.
+            return Next::Wait;
+        }
+        let node = self.parts.node.borrow_and_update().clone();
+        let runtime_known = self.parts.inputs.pods.status().synced && !node.runtime_name.is_empty();
+        // Constant wakes must not put off the full look.
+        let due = self.last_full.is_none_or(|at| at.elapsed() >= FULL);
+        let full = marked.all || due || trigger != Trigger::Woken;
+        let uids = if full { self.all() } else { marked.uids };
+        for uid in &uids {
+            self.look_at(uid, &node, runtime_known);
+        }
+        if full {
+            self.last_full = Some(Instant::now());
+            if runtime_known && !self.parts.publisher.is_open() {
+                self.parts.publisher.open();
+                self.parts.opened.send_replace(true);
+            }
+        }
+        Next::Wait
+    }
+}
+
+impl Pods {
+    /// Nothing is published yet.
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { parts, version: 0, last_full: None, young: BTreeMap::new() }
+    }
+
+    /// Pods that are there, and those that were.
+    fn all(&self) -> BTreeSet<String> {
+        let mut uids: BTreeSet<String> = self.parts.inputs.views.snapshot().into_keys().collect();
+        uids.extend(self.parts.records.uids());
+        uids
+    }
+
+    fn look_at(&mut self, uid: &String, node: &NodeFacts, runtime_known: bool) {
+        let Some(item) = self.parts.inputs.views.get(uid) else {
+            self.parts.publisher.remove(uid);
+            self.parts.records.remove(uid);
+            self.young.remove(uid);
+            return;
+        };
+        let before = self.parts.records.get(uid);
+        if !before.as_ref().is_some_and(|record| record.is_of_same_run(&item.decision)) {
+            self.young.insert(uid.clone(), Instant::now());
+        }
+        let runtime = if runtime_known { Some(self.runtime(&item)) } else { None };
+        let probes = runtime.as_ref().map(|pod| self.probes(pod)).unwrap_or_default();
+        let now = self.parts.clock.now();
+        let known = Known { item: &item, runtime: runtime.as_deref(), probes: &probes, node, now };
+        let Some(next) = record::next(before.as_deref(), &known) else { return };
+        milestones::trace(uid, &item.traceparent, next.newly);
+        self.publish(&item, before.as_deref(), &next.record);
+        self.parts.records.set(uid, next.record);
+    }
+
+    /// What the runtime holds of the pod's present run.
+    fn runtime(&mut self, item: &StatusItem) -> Arc<RuntimePod> {
+        let uid = &item.view.uid;
+        let pod = self.parts.inputs.pods.get(uid).unwrap_or_default();
+        if self.is_young(uid) {
+            Arc::new(record::without_earlier_runs(RuntimePod::clone(&pod), &item.decision))
+        } else {
+            pod
+        }
+    }
+
+    fn is_young(&mut self, uid: &str) -> bool {
+        let Some(since) = self.young.get(uid) else { return false };
+        let young = since.elapsed() < YOUNG || !self.parts.inputs.pods.status().live;
+        if !young {
+            self.young.remove(uid);
+        }
+        young
+    }
+
+    /// What the prober says of the pod's containers.
+    fn probes(&self, pod: &RuntimePod) -> BTreeMap<String, ProbeResults> {
+        let results = &self.parts.inputs.results;
+        let of = |id: &String| Some((id.clone(), probe_results_from_wire(&*results.get(id)?)));
+        pod.containers.iter().filter_map(|container| of(&container.id)).collect()
+    }
+
+    fn publish(&mut self, item: &StatusItem, before: Option<&Record>, now: &Record) {
+        let publisher = &self.parts.publisher;
+        let uid = &item.view.uid;
+        if before.is_some_and(|before| before.status == now.status) && publisher.get(uid).is_some() {
+            return;
+        }
+        let status_json = match serde_json::to_vec(&now.status) {
+            Ok(json) => json,
+            Err(error) => {
+                tracing::error!(pod.uid = %uid, %error, "status cannot be written as JSON");
+                return;
+            }
+        };
+        self.version += 1;
+        let status = PodStatus {
+            pod_uid: uid.clone(),
+            name: item.view.name.clone(),
+            namespace: item.view.namespace.clone(),
+            version: self.version,
+            status_json,
+        };
+        publisher.upsert(uid.clone(), status);
+    }
+}
+
+#[cfg(test)]
+mod tests;
