@@ -3,15 +3,13 @@
 mod age;
 pub mod get;
 pub mod logs;
-mod node;
+pub mod node;
 pub mod peer;
 mod pod_row;
 mod spans;
 pub mod status;
 mod table;
 pub mod trace;
-
-pub use node::NodeFlags;
 
 /// The small runtime that a command needs.
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -34,8 +34,6 @@ pub struct NodeFlags {
 /// A node's sockets.
 pub struct Node {
     channels: Channels,
-    /// Who is who.
-    pub identities: Arc<Identities>,
 }
 
 /// What the node has.
@@ -69,9 +67,13 @@ impl Node {
                 Identities::from_accounts(&read("/etc/passwd"), &read("/etc/group"))?
             }
         };
-        let identities = Arc::new(identities);
         let board = PeerBoard::new(Arc::new(SystemClock));
-        Ok(Self { channels: Channels::new(found, identities.clone(), board), identities })
+        Ok(Self::new(Channels::new(found, Arc::new(identities), board)))
+    }
+
+    /// Over these channels.
+    pub fn new(channels: Channels) -> Self {
+        Self { channels }
     }
 
     /// A channel to a process.
@@ -135,11 +137,14 @@ fn choose(pods: Vec<Pod>, name: &str, namespace: Option<&str>) -> anyhow::Result
 
 /// A failed call for people: what to do about it.
 pub fn explain(status: Status) -> anyhow::Error {
+    if std::error::Error::source(&status).is_some() {
+        return anyhow!(
+            "gateway does not answer ({}): is the node up? `bulkhead up` starts one, `bulkhead status` shows who is missing",
+            super::peer::why(&status)
+        );
+    }
     let message = status.message();
     match status.code() {
-        Code::Unavailable | Code::Unknown if message.contains("transport") || message.contains("onnect") => {
-            anyhow!("gateway does not answer: is the node up? (`bulkhead up`; `bulkhead status` shows who is missing)")
-        }
         Code::Unavailable => anyhow!("not now: {message} (`bulkhead status` shows who is missing)"),
         Code::DeadlineExceeded => anyhow!("the node takes too long to answer: see `bulkhead status`"),
         _ => anyhow!("{message}"),

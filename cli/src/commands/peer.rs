@@ -44,3 +44,14 @@ pub async fn spans(channel: &PeerChannel, request: wire::ListSpansRequest) -> Re
     let mut client = ProcessClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES);
     Ok(client.list_spans(request).await?.into_inner().spans)
 }
+
+/// The cause behind a failed call, which tonic hides below `transport error`.
+pub fn why(status: &Status) -> String {
+    let mut cause = std::error::Error::source(status);
+    let mut text = status.message().to_owned();
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    text
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bulkhead_api::access::ACCESS;
 use bulkhead_api::gateway::v1::{GetHealthRequest, HealthCheck};
-use bulkhead_api::process::v1::ProcessStatus;
+use bulkhead_api::process::v1::{Peer, ProcessStatus};
 use bulkhead_base::{Clock, SystemClock};
 use bulkhead_ipc::status::with_deadline;
 use futures::future::join_all;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::age::age;
 use super::node::{Node, NodeFlags};
+use super::peer::{self, why};
 use super::table::draw;
-use super::{peer, table};
 use crate::output;
 
 /// Deadline of the node's health.
@@ -73,17 +73,6 @@ async fn ask(node: &Node) -> Found {
     Found { processes, health }
 }
 
-/// The cause behind a failed call, which tonic hides below `transport error`.
-fn why(status: &tonic::Status) -> String {
-    let mut cause = std::error::Error::source(status);
-    let mut text = status.message().to_owned();
-    while let Some(error) = cause {
-        text = error.to_string();
-        cause = error.source();
-    }
-    text
-}
-
 fn text(found: &Found, now: Timestamp) -> String {
     let rows: Vec<_> = found.processes.iter().map(|(name, status)| cells(name, status, now)).collect();
     let mut text = draw(&["PROCESS", "STATE", "PID", "UID", "UP", "PEERS", "LAST ERROR"], &rows);
@@ -92,15 +81,12 @@ fn text(found: &Found, now: Timestamp) -> String {
         let Ok(status) = status else { continue };
         let checks = status.checks.iter().filter(|check| !check.ok);
         notes.extend(checks.map(|check| vec![name.clone(), check.name.clone(), check.reason.clone()]));
-        let peers = status.peers.iter().filter(|peer| !peer.connected);
-        notes.extend(peers.map(|peer| {
-            let error = if peer.last_error.is_empty() { "not asked yet" } else { &peer.last_error };
-            vec![name.clone(), format!("-> {}", peer.name), error.to_owned()]
-        }));
+        let peers = status.peers.iter().filter(|peer| !peer.connected && asked(peer));
+        notes.extend(peers.map(|peer| vec![name.clone(), format!("-> {}", peer.name), peer.last_error.clone()]));
     }
     if !notes.is_empty() {
         text.push('\n');
-        text.push_str(&table::draw(&["PROCESS", "WHAT", "WHY NOT"], &notes));
+        text.push_str(&draw(&["PROCESS", "WHAT", "WHY NOT"], &notes));
     }
     text.push('\n');
     text.push_str(&health(&found.health));
@@ -132,9 +118,14 @@ fn cells(name: &str, status: &Result<ProcessStatus, String>, now: Timestamp) -> 
         status.pid.to_string(),
         status.uid.to_string(),
         age(timestamp(status.started_at.as_ref()), now),
-        format!("{connected}/{}", status.peers.len()),
+        format!("{connected}/{}", status.peers.iter().filter(|peer| asked(peer)).count()),
         error,
     ]
+}
+
+/// A peer that nobody needed yet is not missing.
+fn asked(peer: &Peer) -> bool {
+    peer.connected || !peer.last_error.is_empty()
 }
 
 fn health(health: &Result<Vec<HealthCheck>, String>) -> String {
@@ -202,7 +193,7 @@ fn json(found: &Found) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use bulkhead_api::process::v1::{Check, Peer};
+    use bulkhead_api::process::v1::Check;
 
     use super::*;
 
@@ -221,7 +212,11 @@ mod tests {
         };
         let ill = ProcessStatus {
             checks: vec![check(false, "no socket")],
-            peers: vec![peer("syncd", true), peer("pleg", false)],
+            peers: vec![
+                peer("syncd", true),
+                peer("crigate", false),
+                Peer { last_error: "refused".into(), ..peer("pleg", false) },
+            ],
             last_error: "x".repeat(70),
             last_error_at: at(60),
             ..well.clone()
@@ -243,7 +238,19 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_below_the_table() {
-        insta::assert_snapshot!(text(&found(), Timestamp::new(90, 0).unwrap()), @"");
+        insta::assert_snapshot!(text(&found(), Timestamp::new(90, 0).unwrap()), @r"
+        PROCESS   STATE      PID   UID     UP    PEERS   LAST ERROR
+        crigate   up         12    64203   90s   1/1     -
+        prober    degraded   12    64203   90s   1/2     xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (30s ago)
+        syncd     down       -     -       -     -       no such file
+
+        PROCESS   WHAT      WHY NOT
+        prober    runtime   no socket
+        prober    -> pleg   refused
+
+        Node: not healthy
+          syncd process: does not answer
+        ");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub fn draw(header: &[&str], rows: &[Vec<String>]) -> String {
         table.add_row(row.iter().map(|cell| cell.replace(['\n', '\r', '\t'], " ")));
     }
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, 3));
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!("{}\n", lines.join("\n"))

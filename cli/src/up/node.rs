@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bulkhead_api::access::{ACCESS, LOG_GROUP};
+use bulkhead_api::access::ACCESS;
 use bulkhead_base::SystemClock;
 use bulkhead_cgroup::{CgroupPath, Mounts, Owner};
 use bulkhead_ipc::{Channels, Identities, PeerBoard, PeerChannel};
-use tokio::time::timeout;
 
 use super::containerd::{self, Peers};
 use super::jail::{Jail, User};
@@ -22,7 +21,6 @@ use super::program::Program;
 use super::supervisor::{Probe, READY, Supervised};
 use super::{Containerd, Flags, Network, command, folders, netns};
 use crate::commands::peer::{missing, serving};
-use crate::output;
 use crate::processes;
 
 /// Everything that is decided about a node before it is made.
@@ -274,6 +272,8 @@ fn user(name: &str, identities: &Identities, runtime: &RuntimeChoice) -> anyhow:
 
 #[cfg(test)]
 mod tests {
+    use bulkhead_api::access::LOG_GROUP;
+
     use super::*;
 
     #[test]

@@ -113,8 +113,7 @@ async fn supervise(subject: Subject, mut orders: watch::Receiver<Order>) {
         if delay >= Duration::from_secs(1) {
             output::event(&format!("{name} waits {:.0} s before it is started again", delay.as_secs_f64()));
         }
-        let stopped = timeout(delay, orders.wait_for(|order| *order != Order::Run)).await;
-        if stopped.is_ok() {
+        if timeout(delay, told(&mut orders, |order| order != Order::Run)).await.is_ok() {
             return;
         }
     }
@@ -129,17 +128,20 @@ impl Subject {
             self.wait_ready(pid, started).await;
             std::future::pending::<()>().await;
         };
-        let status = tokio::select! {
-            status = child.wait() => status,
-            () = announce => return false,
-            _ = orders.wait_for(|order| *order != Order::Run) => {
-                self.end(&mut child, pid, orders).await;
-                return true;
-            }
+        let ended = tokio::select! {
+            status = child.wait() => Some(status),
+            () = announce => None,
+            () = told(orders, |order| order != Order::Run) => None,
         };
+        let Some(status) = ended else {
+            self.end(&mut child, pid, orders).await;
+            return true;
+        };
+        let spoke = status.as_ref().is_ok_and(|status| status.code().is_some());
         let how = status.map_or_else(|error| error.to_string(), describe);
         let line = last_line.borrow().clone();
-        let said = if line.is_empty() { String::new() } else { format!("; it said: {line}") };
+        // Whoever was killed did not say why.
+        let said = if spoke && !line.is_empty() { format!("; it said: {line}") } else { String::new() };
         output::event(&format!("{} died ({how}); starting it again{said}", self.program.name));
         false
     }
@@ -170,11 +172,17 @@ impl Subject {
             tokio::select! {
                 _ = child.wait() => return,
                 () = sleep(STOP) => output::event(&format!("{name} does not stop; killing it")),
-                _ = orders.wait_for(|order| *order == Order::Kill) => {}
+                () = told(orders, |order| order == Order::Kill) => {}
             }
         }
         let _ = child.kill().await;
     }
+}
+
+/// Waits for an order. Nobody left to give one means to stop.
+async fn told(orders: &mut watch::Receiver<Order>, wanted: impl FnMut(Order) -> bool) {
+    let mut wanted = wanted;
+    let _ = orders.wait_for(|order| wanted(*order)).await;
 }
 
 fn signal(pid: u32, signal: Signal) {

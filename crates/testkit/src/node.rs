@@ -40,6 +40,9 @@ impl TestNode {
         for sub in ["run/cri", "root/pods", "state", "logs", "manifests"] {
             std::fs::create_dir_all(dir.path().join(sub)).expect("a folder");
         }
+        for process in ACCESS.process.keys() {
+            std::fs::create_dir_all(dir.path().join("state").join(process)).expect("a folder");
+        }
         let (uid, gid) = owner(dir.path());
         let config = KubeletConfiguration {
             pod_logs_dir: dir.path().join("logs").to_string_lossy().into_owned(),

@@ -74,7 +74,8 @@ impl<F: Figures> Collector<F> {
 
     async fn collect(&mut self) -> Result<Collection, CollectError> {
         let at = Instant::now();
-        let plan = Plan::new(&self.settings.layout, self.pods.views.snapshot(), &self.pods.running.snapshot());
+        let plan =
+            Plan::new(&self.settings.layout, self.pods.views.snapshot(), &self.pods.running.snapshot());
         let (figures, kubepods, cgroups) = (self.figures.clone(), plan.kubepods.clone(), plan.cgroups());
         // One thread for the whole batch: hundreds of tiny reads are cheaper in a row than handed over one by one.
         let read = tokio::task::spawn_blocking(move || figures.read(&kubepods, &cgroups));

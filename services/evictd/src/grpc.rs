@@ -13,8 +13,9 @@ use tonic::{Request, Response, Status};
 use crate::collect::{Collection, FRESH, Latest};
 use crate::error::NotYet;
 
-/// How long a call waits for newer figures before it takes what there is.
-const WAIT: Duration = Duration::from_secs(2);
+/// How long a call waits for newer figures before it takes what there is. Longer than the first collection waits for
+/// peers, shorter than the callers' deadline.
+const WAIT: Duration = Duration::from_secs(3);
 
 /// Serves `bulkhead.evictd.v1.Evictd`.
 pub(crate) struct Handlers {

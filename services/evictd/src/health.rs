@@ -35,7 +35,12 @@ impl Synced {
 }
 
 /// What the check says at `now`.
-fn verdict(latest: Option<&Collection>, last_error: &str, synced: Synced, now: Instant) -> Result<(), String> {
+fn verdict(
+    latest: Option<&Collection>,
+    last_error: &str,
+    synced: Synced,
+    now: Instant,
+) -> Result<(), String> {
     let why = if last_error.is_empty() { String::new() } else { format!(": {last_error}") };
     let Some(latest) = latest else { return Err(format!("nothing was collected yet{why}")) };
     if now.saturating_duration_since(latest.at) > OLD {

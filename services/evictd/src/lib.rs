@@ -66,7 +66,10 @@ impl Service for Evictd {
                 first.wake();
             }
         });
-        tokio::spawn(watch_health(context.clone(), Watched { latest: latest.clone(), status: passes.clone(), pods }));
+        tokio::spawn(watch_health(
+            context.clone(),
+            Watched { latest: latest.clone(), status: passes.clone(), pods },
+        ));
 
         let handlers = Handlers { latest, status: passes, waker };
         context.serve(Routes::new(EvictdServer::new(handlers))).await

@@ -11,8 +11,8 @@ use bulkhead_cgroup::{CgroupPath, CgroupStats, Mounts, read_stats};
 use tokio::time::Instant;
 
 use crate::error::CollectError;
-use crate::proc::{self, ProcFigures};
 use crate::problems::Problems;
+use crate::proc::{self, ProcFigures};
 
 /// Where figures come from.
 pub(crate) trait Figures: Send + Sync + 'static {
@@ -71,7 +71,8 @@ impl Machine {
         if let Some(mounts) = self.mounts.get() {
             return Ok(mounts);
         }
-        let found = Mounts::detect_from(&self.proc_dir.join("self/mountinfo")).map_err(CollectError::Mounts)?;
+        let found =
+            Mounts::detect_from(&self.proc_dir.join("self/mountinfo")).map_err(CollectError::Mounts)?;
         Ok(self.mounts.get_or_init(|| found))
     }
 

@@ -62,12 +62,18 @@ impl Plan {
                     pods.push(PodPlan {
                         view,
                         cgroup: layout.path(&CgroupName::Pod(cgroup.clone())),
-                        started_at: runtime.and_then(|pod| pod.newest_sandbox()).map(|sandbox| sandbox.created_at),
-                        containers: runtime.map(|pod| containers(layout, &cgroup, pod, &mut problems)).unwrap_or_default(),
+                        started_at: runtime
+                            .and_then(|pod| pod.newest_sandbox())
+                            .map(|sandbox| sandbox.created_at),
+                        containers: runtime
+                            .map(|pod| containers(layout, &cgroup, pod, &mut problems))
+                            .unwrap_or_default(),
                     });
                 }
                 // Whatever a pod says, no cgroup but pods' own is read.
-                Ok(None) => problems.add(format!("pod {uid}: its cgroup {:?} is not one of a pod", view.cgroup)),
+                Ok(None) => {
+                    problems.add(format!("pod {uid}: its cgroup {:?} is not one of a pod", view.cgroup))
+                }
                 Err(error) => problems.add(format!("pod {uid}: {}", chain(&error))),
             }
         }
@@ -77,7 +83,8 @@ impl Plan {
     /// Every cgroup that is to be read, the root among them.
     pub(crate) fn cgroups(&self) -> BTreeSet<CgroupPath> {
         let pods = self.pods.iter().map(|pod| &pod.cgroup);
-        let containers = self.pods.iter().flat_map(|pod| pod.containers.iter().map(|container| &container.cgroup));
+        let containers =
+            self.pods.iter().flat_map(|pod| pod.containers.iter().map(|container| &container.cgroup));
         let all = [&self.kubepods].into_iter().chain(pods).chain(containers).cloned();
         all.chain([CgroupPath::root()]).collect()
     }
@@ -92,7 +99,12 @@ fn pod_cgroup(layout: &Layout, path: &str) -> Result<Option<PodCgroup>, CgroupEr
 }
 
 /// The newest container of each name, if it runs: figures of an attempt that ended are nobody's.
-fn containers(layout: &Layout, cgroup: &PodCgroup, pod: &RuntimePod, problems: &mut Problems) -> Vec<ContainerPlan> {
+fn containers(
+    layout: &Layout,
+    cgroup: &PodCgroup,
+    pod: &RuntimePod,
+    problems: &mut Problems,
+) -> Vec<ContainerPlan> {
     let mut newest = BTreeMap::new();
     for container in &pod.containers {
         newest.entry(container.name.as_str()).or_insert(container);
@@ -105,7 +117,9 @@ fn containers(layout: &Layout, cgroup: &PodCgroup, pod: &RuntimePod, problems: &
                 cgroup: path,
                 started_at: container.started_at.unwrap_or(container.created_at),
             }),
-            Err(error) => problems.add(format!("container {} of pod {}: {}", container.name, pod.uid, chain(&error))),
+            Err(error) => {
+                problems.add(format!("container {} of pod {}: {}", container.name, pod.uid, chain(&error)))
+            }
         }
     }
     plans
@@ -149,7 +163,14 @@ mod tests {
         });
         assert_eq!(one.containers, expected);
         assert_eq!((two.started_at, two.containers.len()), (None, 0), "the runtime holds nothing of it");
-        let all = ["/", "/kubepods", "/kubepods/burstable/podu2", "/kubepods/podu1", "/kubepods/podu1/a2", "/kubepods/podu1/o0"];
+        let all = [
+            "/",
+            "/kubepods",
+            "/kubepods/burstable/podu2",
+            "/kubepods/podu1",
+            "/kubepods/podu1/a2",
+            "/kubepods/podu1/o0",
+        ];
         assert_eq!(plan.cgroups(), all.map(path).into());
     }
 
@@ -158,7 +179,8 @@ mod tests {
         let mut pod = runtime_pod("good", 0);
         pod.containers = vec![container("bad", "../x", Running), container("fine", "f", Running)];
         let foreign = ["/", "/kubepods", "/system.slice", "/kubepods/../etc", "/kubepods/podx/y", ""];
-        let mut views: Vec<_> = foreign.iter().enumerate().map(|(n, cgroup)| view(&format!("bad{n}"), cgroup)).collect();
+        let mut views: Vec<_> =
+            foreign.iter().enumerate().map(|(n, cgroup)| view(&format!("bad{n}"), cgroup)).collect();
         views.push(view("good", "/kubepods/besteffort/podgood"));
         let plan = plan(&views, &[pod]);
         let names: Vec<_> = plan.pods.iter().map(|pod| pod.view.uid.as_str()).collect();

@@ -38,7 +38,8 @@ pub(crate) struct Input<'a> {
 impl Samples {
     /// What `readings` hold for the next collection. What is gone is forgotten.
     pub(crate) fn of(readings: &Readings) -> Self {
-        let cgroups = readings.cgroups.iter().filter_map(|(path, reading)| Some((path.clone(), sample(reading)?)));
+        let cgroups =
+            readings.cgroups.iter().filter_map(|(path, reading)| Some((path.clone(), sample(reading)?)));
         Self { cgroups: cgroups.collect(), machine: Some(machine_sample(readings)) }
     }
 }
@@ -46,7 +47,10 @@ impl Samples {
 impl Input<'_> {
     /// The whole summary.
     pub(crate) fn summary(&self) -> Summary {
-        Summary { node: Some(self.node()), pods: self.plan.pods.iter().filter_map(|pod| self.pod(pod)).collect() }
+        Summary {
+            node: Some(self.node()),
+            pods: self.plan.pods.iter().filter_map(|pod| self.pod(pod)).collect(),
+        }
     }
 
     fn node(&self) -> NodeStats {

@@ -101,7 +101,10 @@ impl ProcFixture {
 
 fn write_proc(dir: &Path) {
     let files = [
-        ("stat", "cpu  100 10 50 9000 40 3 7 5 20 0\ncpu0 100 10 50 9000 40 3 7 5 20 0\nintr 5 0 0\nctxt 9\nbtime 1796051663\nprocesses 99\n"),
+        (
+            "stat",
+            "cpu  100 10 50 9000 40 3 7 5 20 0\ncpu0 100 10 50 9000 40 3 7 5 20 0\nintr 5 0 0\nctxt 9\nbtime 1796051663\nprocesses 99\n",
+        ),
         ("meminfo", include_str!("testing/meminfo")),
         ("loadavg", "1.96 1.77 1.81 2/287 17434\n"),
         ("sys/kernel/pid_max", "32768\n"),
@@ -129,7 +132,9 @@ impl CgroupFixture {
             Version::V2 => vec![format!("30 1 0:26 / {} rw - cgroup2 cgroup2 rw\n", cgroup.display())],
             Version::V1 => (31..)
                 .zip(["cpuacct", "memory", "pids"])
-                .map(|(id, name)| format!("{id} 1 0:{id} / {}/{name} rw - cgroup cgroup rw,{name}\n", cgroup.display()))
+                .map(|(id, name)| {
+                    format!("{id} 1 0:{id} / {}/{name} rw - cgroup cgroup rw,{name}\n", cgroup.display())
+                })
                 .collect(),
         };
         fs::write(proc.join("self/mountinfo"), mounts.concat()).unwrap();

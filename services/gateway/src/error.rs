@@ -72,8 +72,8 @@ pub(crate) enum LogError {
         /// Those that exist.
         has: String,
     },
-    /// The container never wrote a log.
-    #[error("container {container} of pod {pod} has no log yet: it has not been started")]
+    /// The container has no log that can be read.
+    #[error("container {container} of pod {pod} has no log: it was not started yet, or its log was removed")]
     NoLog {
         /// Namespace and name.
         pod: String,
@@ -81,7 +81,9 @@ pub(crate) enum LogError {
         container: String,
     },
     /// The instance before the present one is not there.
-    #[error("container {container} of pod {pod} has no previous instance with a log; there is only attempt {attempt}")]
+    #[error(
+        "container {container} of pod {pod} has no previous instance with a log; there is only attempt {attempt}"
+    )]
     NoPrevious {
         /// Namespace and name.
         pod: String,
@@ -114,7 +116,9 @@ pub(crate) enum LogError {
         source: Errno,
     },
     /// The user of this process is not in the group that may read logs.
-    #[error("cannot {action} {path}: gateway's user must be in group bulkhead-logs, and the file be open to that group")]
+    #[error(
+        "cannot {action} {path}: gateway's user must be in group bulkhead-logs, and the file be open to that group"
+    )]
     Denied {
         /// What failed.
         action: &'static str,
@@ -155,7 +159,9 @@ impl Coded for LogError {
     fn code(&self) -> Code {
         match self {
             Self::Name { .. } | Self::Several { .. } => Code::InvalidArgument,
-            Self::NoPod { .. } | Self::NoContainer { .. } | Self::NoLog { .. } | Self::NoPrevious { .. } => Code::NotFound,
+            Self::NoPod { .. } | Self::NoContainer { .. } | Self::NoLog { .. } | Self::NoPrevious { .. } => {
+                Code::NotFound
+            }
             Self::Busy { .. } => Code::ResourceExhausted,
             Self::NotPlain { .. } | Self::Denied { .. } => Code::FailedPrecondition,
             Self::Io { .. } | Self::Interrupted => Code::Internal,

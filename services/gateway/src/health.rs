@@ -90,7 +90,10 @@ mod tests {
     }
 
     fn answer(process: &str, ready: bool, checks: Vec<Check>) -> Answer {
-        Answer { process: process.to_owned(), said: Ok(ProcessStatus { ready, checks, ..Default::default() }) }
+        Answer {
+            process: process.to_owned(),
+            said: Ok(ProcessStatus { ready, checks, ..Default::default() }),
+        }
     }
 
     #[test]
@@ -100,12 +103,19 @@ mod tests {
             (answer("syncd", true, Vec::new()), true, "[+]syncd ok\n"),
             (answer("pleg", false, Vec::new()), false, "[-]pleg failed: it is still starting\n"),
             (
-                answer("pleg", true, vec![own("a", ""), own("runtime", "no answer"), own("z", "late\nand odd")]),
+                answer(
+                    "pleg",
+                    true,
+                    vec![own("a", ""), own("runtime", "no answer"), own("z", "late\nand odd")],
+                ),
                 false,
                 "[-]pleg failed: runtime: no answer; z: late and odd\n",
             ),
             (
-                Answer { process: "prober".to_owned(), said: Err("no answer on /run/prober.sock: refused".to_owned()) },
+                Answer {
+                    process: "prober".to_owned(),
+                    said: Err("no answer on /run/prober.sock: refused".to_owned()),
+                },
                 false,
                 "[-]prober failed: no answer on /run/prober.sock: refused\n",
             ),

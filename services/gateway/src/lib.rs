@@ -68,12 +68,17 @@ pub async fn run(context: Context, settings: Settings, doors: Doors) -> Result<(
 
     let health = Arc::new(Board::new(Peers::new(&context)));
     let pods = Pods::new(SyncdClient::new(context.peer("syncd")), statuses);
-    let front = Front { health: health.clone(), pods: pods.clone(), evictd: EvictdClient::new(context.peer("evictd")) };
+    let front = Front {
+        health: health.clone(),
+        pods: pods.clone(),
+        evictd: EvictdClient::new(context.peer("evictd")),
+    };
     let front = Arc::new(front);
     let Doors { healthz, read_only } = doors;
     for (port, listener) in [(Port::Healthz, healthz), (Port::ReadOnly, read_only)] {
         if let Some(listener) = listener {
-            let serving = http::server::serve(listener, port, front.clone(), check.clone(), Bounds::default());
+            let serving =
+                http::server::serve(listener, port, front.clone(), check.clone(), Bounds::default());
             let shutdown = shutdown.clone();
             tokio::spawn(async move { shutdown.run_until_cancelled(serving).await });
         }

@@ -21,7 +21,6 @@ use std::time::Duration;
 use bulkhead_api::gateway::v1::{LogChunk, ReadLogsRequest};
 use bulkhead_base::Clock;
 use bulkhead_ipc::Mirror;
-use bulkhead_ipc::status::to_status;
 use bulkhead_model::runtime::RuntimePod;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Semaphore, mpsc};
@@ -79,7 +78,8 @@ impl Logs {
         }
         let pod = find::pod(&self.pods, &request.namespace, &request.pod).await?;
         let container = choose::container(&pod, &request.container)?.to_owned();
-        let (root, facts, choice) = (self.root.clone(), pod.clone(), Choice { container, previous: request.previous });
+        let (root, facts, choice) =
+            (self.root.clone(), pod.clone(), Choice { container, previous: request.previous });
         let (choice, history) = blocking(move || {
             let history = History::open(&root, &facts, &choice)?;
             Ok((choice, history))
@@ -94,7 +94,8 @@ impl Logs {
                 Until::Over(Box::new(move || Life::of(&runtime, &uid, &container, attempt)))
             }
         };
-        let options = LineOptions { timestamps: request.timestamps, since: self.since(request.since_seconds) };
+        let options =
+            LineOptions { timestamps: request.timestamps, since: self.since(request.since_seconds) };
         let (to, receiver) = mpsc::channel(AHEAD);
         let reading = Reading::begin(history, request.tail_lines, options, to.clone()).await?;
         let bound = if request.follow { None } else { Some(WHOLE) };
@@ -105,9 +106,14 @@ impl Logs {
             let run = async {
                 match bound {
                     None => reading.run(until).await,
-                    Some(bound) => tokio::time::timeout(bound, reading.run(until)).await.unwrap_or_else(|_| {
-                        Err(Status::deadline_exceeded(format!("the log was not taken within {} s", bound.as_secs())))
-                    }),
+                    Some(bound) => {
+                        tokio::time::timeout(bound, reading.run(until)).await.unwrap_or_else(|_| {
+                            Err(Status::deadline_exceeded(format!(
+                                "the log was not taken within {} s",
+                                bound.as_secs()
+                            )))
+                        })
+                    }
                 }
             };
             let ended = tokio::select! {
@@ -138,10 +144,4 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
 ) -> Result<T, LogError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(LogError::Interrupted))
-}
-
-impl From<LogError> for Status {
-    fn from(error: LogError) -> Self {
-        to_status(&error)
-    }
 }

@@ -32,7 +32,9 @@ pub(crate) fn as_list_item(pod: &mut Object) {
 
 /// Leaves out the values of environment variables; their names stay.
 pub(crate) fn without_values(pod: &mut Object) {
-    if let Some(annotations) = pod.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")?.as_object_mut()) {
+    if let Some(annotations) =
+        pod.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")?.as_object_mut())
+    {
         annotations.remove(LAST_APPLIED);
     }
     let Some(spec) = pod.get_mut("spec") else { return };
@@ -92,7 +94,9 @@ mod tests {
         }
         assert_eq!(pod["metadata"]["annotations"], json!({"a": "b"}));
         // Whatever shape it has, nothing panics.
-        for odd in [json!({}), json!({"spec": 1}), json!({"spec": {"containers": {}}}), json!({"metadata": []})] {
+        for odd in
+            [json!({}), json!({"spec": 1}), json!({"spec": {"containers": {}}}), json!({"metadata": []})]
+        {
             without_values(&mut object(odd));
         }
     }

@@ -131,7 +131,10 @@ fn pod(from: wire::PodStats, whole: bool) -> Pod {
         containers: from.containers.into_iter().map(container).collect(),
         cpu: from.cpu.map(cpu),
         memory: from.memory.map(memory),
-        process_stats: from.process_count.filter(|_| whole).map(|process_count| ProcessStats { process_count }),
+        process_stats: from
+            .process_count
+            .filter(|_| whole)
+            .map(|process_count| ProcessStats { process_count }),
     }
 }
 

@@ -82,7 +82,8 @@ impl Probes {
 
     /// Takes over changed probes. What was decided stays; a run of answers begins anew.
     pub fn adopt(&mut self, probed: &ProbedContainer, container_id: &str) {
-        let unchanged = |(spec, _): (ProbeSpec, String)| self.probes.get(&spec.kind).is_some_and(|p| p.spec == spec);
+        let unchanged =
+            |(spec, _): (ProbeSpec, String)| self.probes.get(&spec.kind).is_some_and(|p| p.spec == spec);
         if specs(probed).count() == self.probes.len() && specs(probed).all(unchanged) {
             return;
         }
@@ -132,7 +133,8 @@ impl Probes {
 
     /// What to tell people: why the container must end, or what was said last and has not been taken back.
     pub fn message(&self) -> &str {
-        let of = |kind| self.probes.get(&kind).map(|probe| probe.said.as_str()).filter(|said| !said.is_empty());
+        let of =
+            |kind| self.probes.get(&kind).map(|probe| probe.said.as_str()).filter(|said| !said.is_empty());
         let first = match self.results(true).health {
             Health::StartupFailed => Some(ProbeKind::Startup),
             Health::LivenessFailed => Some(ProbeKind::Liveness),
@@ -169,7 +171,8 @@ mod tests {
     use crate::testing::exec_spec;
 
     fn probed(kinds: &[ProbeKind]) -> ProbedContainer {
-        let probes = kinds.iter().map(|kind| ProbeSpec { failure_threshold: 2, ..exec_spec(*kind) }).collect();
+        let probes =
+            kinds.iter().map(|kind| ProbeSpec { failure_threshold: 2, ..exec_spec(*kind) }).collect();
         ProbedContainer { name: "a".into(), probes, ..ProbedContainer::default() }
     }
 
@@ -178,9 +181,11 @@ mod tests {
         let probed = probed(&ProbeKind::ALL);
         let mut probes = Probes::new(&probed, "1", None);
         assert!(probes.decided().is_empty());
-        for (kind, report) in
-            [(Startup, Report::success()), (Readiness, Report::failure("no")), (Readiness, Report::failure("no"))]
-        {
+        for (kind, report) in [
+            (Startup, Report::success()),
+            (Readiness, Report::failure("no")),
+            (Readiness, Report::failure("no")),
+        ] {
             probes.record(kind, &report);
         }
         let decided = probes.decided();

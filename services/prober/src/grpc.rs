@@ -23,7 +23,10 @@ impl Handlers {
 impl Prober for Handlers {
     type WatchResultsStream = BoxStream<ResultsUpdate>;
 
-    async fn watch_results(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchResultsStream>, Status> {
+    async fn watch_results(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchResultsStream>, Status> {
         Ok(Response::new(self.results.subscribe()))
     }
 }

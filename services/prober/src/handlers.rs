@@ -10,11 +10,13 @@ mod net;
 mod tcp;
 mod tls;
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use bulkhead_cri::Exec;
 use bulkhead_model::probe::{Handler, ProbeSpec};
 use tokio::time::timeout;
 
-use crate::node::NodeAddress;
 use crate::plan::{Address, Job};
 use crate::report::Report;
 use net::Dialer;
@@ -36,25 +38,29 @@ pub trait Handlers: Clone + Send + Sync + 'static {
 pub struct ProbeHandlers<E, P> {
     exec: E,
     ping: P,
-    node: NodeAddress,
+    node: Arc<dyn Fn() -> IpAddr + Send + Sync>,
     dialer: Dialer,
     tls: Tls,
 }
 
 impl<E: Exec, P: Ping> ProbeHandlers<E, P> {
-    /// Commands go to `exec`; `ping` tells whether the runtime answers at all.
+    /// Commands go to `exec`; `ping` tells whether the runtime answers at all; `node` is the node's address.
     ///
     /// # Errors
     /// When no TLS client can be set up.
-    pub fn new(exec: E, ping: P, node: NodeAddress) -> Result<Self, rustls::Error> {
-        Ok(Self { exec, ping, node, dialer: Dialer::default(), tls: Tls::new()? })
+    pub fn new(
+        exec: E,
+        ping: P,
+        node: impl Fn() -> IpAddr + Send + Sync + 'static,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self { exec, ping, node: Arc::new(node), dialer: Dialer::default(), tls: Tls::new()? })
     }
 
     fn host(&self, named: Option<&str>, address: &Address) -> Option<String> {
         match (named, address) {
             (Some(host), _) => Some(host.to_owned()),
             (None, Address::Pod(address)) => Some(address.clone()),
-            (None, Address::Node) => Some(self.node.current().to_string()),
+            (None, Address::Node) => Some((self.node)().to_string()),
             (None, Address::Missing) => None,
         }
     }
@@ -65,7 +71,9 @@ impl<E: Exec, P: Ping> Handlers for ProbeHandlers<E, P> {
         let Job { container_id, spec, address } = job;
         let no_address = || Report::unknown("the pod has no address yet");
         match &spec.handler {
-            Handler::Exec { command } => exec::run(&self.exec, &self.ping, container_id, command, spec.timeout).await,
+            Handler::Exec { command } => {
+                exec::run(&self.exec, &self.ping, container_id, command, spec.timeout).await
+            }
             Handler::Http { scheme, host, port, path, headers } => {
                 let Some(host) = self.host(host.as_deref(), address) else { return no_address() };
                 let url = http::Url::new(*scheme, &host, *port, path);

@@ -99,7 +99,8 @@ impl<H: Handlers> Keeper<H> {
         for uid in self.inputs.views.snapshot().keys() {
             self.look(uid);
         }
-        let existing: BTreeSet<_> = self.pods.values().flat_map(|pod| pod.containers.keys().cloned()).collect();
+        let existing: BTreeSet<_> =
+            self.pods.values().flat_map(|pod| pod.containers.keys().cloned()).collect();
         self.results.open(&existing);
         self.known.clear();
         loop {

@@ -85,7 +85,10 @@ mod tests {
         }
         assert_eq!(held.len(), COMMANDS, "and all together have a bound");
         let other = PodLane::default();
-        assert!(timeout(soon, lanes.enter(&other, &connection)).await.is_ok(), "connections have their own lane");
+        assert!(
+            timeout(soon, lanes.enter(&other, &connection)).await.is_ok(),
+            "connections have their own lane"
+        );
         held.pop();
         assert!(timeout(soon, lanes.enter(&other, &command)).await.is_ok(), "a place is given back");
     }

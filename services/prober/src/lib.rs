@@ -10,7 +10,6 @@ mod handlers;
 mod health;
 mod keeper;
 mod lanes;
-mod node;
 mod plan;
 mod report;
 mod results;
@@ -21,6 +20,8 @@ mod store;
 mod testing;
 mod worker;
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_server::ProberServer;
@@ -28,14 +29,13 @@ use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
 use bulkhead_cri::{ExecClient, ObserveClient};
 use bulkhead_ipc::{Mirror, Publisher};
 use bulkhead_reconcile::{LoopStatus, drive, wake};
-use bulkhead_service::{Context, NoFlags, Service, ServiceError};
+use bulkhead_service::{CommonFlags, Context, NoFlags, Service, ServiceError};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
 use handlers::ProbeHandlers;
 use keeper::{Inputs, Keeper, Tools};
 use lanes::Lanes;
-use node::NodeAddress;
 use results::Results;
 use saver::Saver;
 use schedule::Spread;
@@ -65,10 +65,15 @@ impl Service for Prober {
         let handlers = ProbeHandlers::new(
             ExecClient::new(cri.clone()),
             ObserveClient::new(cri),
-            NodeAddress::new(context.flags.node_ip.first().copied()),
+            node_address(context.flags.clone()),
         )
         .map_err(|error| ServiceError::failed("cannot set up TLS for probes", error))?;
-        let tools = Tools { handlers, clock: context.clock.clone(), spread: Spread::random(), lanes: Lanes::default() };
+        let tools = Tools {
+            handlers,
+            clock: context.clock.clone(),
+            spread: Spread::random(),
+            lanes: Lanes::default(),
+        };
 
         let stopped = || context.shutdown.clone().cancelled_owned();
         tokio::spawn(health::watch(inputs.clone(), context.check("probes"), context.shutdown.clone()));
@@ -85,6 +90,11 @@ impl Service for Prober {
         }
         served
     }
+}
+
+/// Where pods in the host's network are probed. Asked anew each time: a node's address may change while it runs.
+fn node_address(flags: CommonFlags) -> impl Fn() -> IpAddr + Send + Sync + 'static {
+    move || flags.node_ips().first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 fn inputs(context: &Context) -> Inputs {

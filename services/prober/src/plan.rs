@@ -159,7 +159,8 @@ mod tests {
         let item = item("u", "a", vec![exec_spec(Liveness)]);
         use ContainerState::{Created, Exited, Running, Unknown};
         for (state, runs) in [(Created, false), (Running, true), (Exited, false), (Unknown, true)] {
-            let runtime = runtime_pod("u", &[("b", "id-9", Running), ("a", "id-2", state), ("a", "id-1", Running)]);
+            let runtime =
+                runtime_pod("u", &[("b", "id-9", Running), ("a", "id-2", state), ("a", "id-1", Running)]);
             let planned = containers(&item, &runtime);
             let ids: Vec<_> = planned.iter().map(|planned| planned.container.id.as_str()).collect();
             assert_eq!(ids, ["id-2"], "{state:?}");
@@ -180,7 +181,11 @@ mod tests {
         newer.id = "newer".into();
         newer.ips = vec!["10.0.0.6".into()];
         runtime.sandboxes.insert(0, newer);
-        assert_eq!(found(&item, &runtime), Address::Pod("10.0.0.5".into()), "not the newest sandbox, but its own");
+        assert_eq!(
+            found(&item, &runtime),
+            Address::Pod("10.0.0.5".into()),
+            "not the newest sandbox, but its own"
+        );
         runtime.sandboxes[1].ips.clear();
         assert_eq!(found(&item, &runtime), Address::Missing);
         item.view.host_network = true;

@@ -64,3 +64,53 @@ impl Reconciler for Saver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_testkit::TestNode;
+
+    use super::*;
+    use crate::container::Decided;
+
+    fn known(ids: &[&str]) -> Known {
+        let decided = Decided { readiness: Some(true), ..Decided::default() };
+        ids.iter().map(|id| ((*id).to_owned(), decided)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_are_written_at_most_once_a_second() {
+        let node = TestNode::new().await;
+        let context = node.context("prober");
+        let store = Store::new(context.own_state_dir());
+        let sender = watch::Sender::new(known(&["1"]));
+        let mut saver = Saver::new(store.clone(), sender.subscribe(), context.check("kept results"));
+        assert_eq!(saver.reconcile(Trigger::Start).await, Next::Wait);
+        assert_eq!(store.load_or_start_afresh().await, known(&[]), "what was loaded is not written again");
+
+        sender.send_replace(known(&["1", "2"]));
+        assert_eq!(saver.reconcile(Trigger::Woken).await, Next::Wait);
+        assert_eq!(store.load_or_start_afresh().await, known(&["1", "2"]));
+        sender.send_replace(known(&["2"]));
+        assert_eq!(saver.reconcile(Trigger::Woken).await, Next::After(PAUSE));
+        assert_eq!(store.load_or_start_afresh().await, known(&["1", "2"]));
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(saver.reconcile(Trigger::Retry).await, Next::Wait);
+        assert_eq!(store.load_or_start_afresh().await, known(&["2"]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_written_is_tried_again() {
+        let node = TestNode::new().await;
+        let context = node.context("prober");
+        let store = Store::new(context.own_state_dir());
+        std::fs::write(context.own_state_dir(), "in the way").unwrap();
+        let sender = watch::Sender::new(known(&[]));
+        let mut saver = Saver::new(store.clone(), sender.subscribe(), context.check("kept results"));
+        sender.send_replace(known(&["1"]));
+        assert!(matches!(saver.reconcile(Trigger::Woken).await, Next::Failed(_)));
+        std::fs::remove_file(context.own_state_dir()).unwrap();
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(saver.reconcile(Trigger::Retry).await, Next::Wait);
+        assert_eq!(store.load_or_start_afresh().await, known(&["1"]));
+    }
+}

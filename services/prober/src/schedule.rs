@@ -29,7 +29,13 @@ impl Spread {
 
     /// How long the first run of `spec` waits, for a container that has run for `running_for`: what is left of the initial
     /// delay, and then at most one period. `decided`: the outcome is known from before, so nobody waits for this run.
-    pub fn first(&self, spec: &ProbeSpec, container_id: &str, running_for: Duration, decided: bool) -> Duration {
+    pub fn first(
+        &self,
+        spec: &ProbeSpec,
+        container_id: &str,
+        running_for: Duration,
+        decided: bool,
+    ) -> Duration {
         let awaited = spec.kind != ProbeKind::Liveness && !decided;
         let span = if awaited { spec.period.min(SOON) } else { spec.period };
         spec.delay_left(running_for).saturating_add(self.part(span, container_id, spec.kind))

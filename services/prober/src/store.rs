@@ -153,7 +153,8 @@ mod tests {
     #[tokio::test]
     async fn fields_of_a_later_release_are_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let text = r#"{"version":1,"more":1,"containers":{"id-1":{"startup":true,"readiness":false,"new":[]}}}"#;
+        let text =
+            r#"{"version":1,"more":1,"containers":{"id-1":{"startup":true,"readiness":false,"new":[]}}}"#;
         std::fs::write(dir.path().join(FILE), text).unwrap();
         assert_eq!(Store::new(dir.path().to_owned()).load_or_start_afresh().await, known());
     }

@@ -81,15 +81,19 @@ async fn run<H: Handlers>(
     let mut next = first;
     loop {
         sleep_until(next).await;
-        let handler = jobs.borrow().spec.handler.clone();
-        let Some(place) = lanes.enter(&lane, &handler).await else { return };
+        let due = jobs.borrow().clone();
+        let Some(place) = lanes.enter(&lane, &due.spec.handler).await else { return };
         // Read after the wait, which may have been long.
         let job = jobs.borrow().clone();
         let started = Instant::now();
         let report = handlers.run(&job).await;
         drop(place);
-        let answer =
-            Answer { pod_uid: pod_uid.clone(), container_id: job.container_id.clone(), kind: job.spec.kind, report };
+        let answer = Answer {
+            pod_uid: pod_uid.clone(),
+            container_id: job.container_id.clone(),
+            kind: job.spec.kind,
+            report,
+        };
         if answers.send(answer).await.is_err() {
             return;
         }

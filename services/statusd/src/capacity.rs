@@ -39,7 +39,8 @@ pub(crate) enum Threshold {
 impl Limits {
     /// From the configuration.
     pub(crate) fn new(config: &KubeletConfiguration) -> Self {
-        let threshold = |signal: &str| config.eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
+        let threshold =
+            |signal: &str| config.eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
         Self {
             max_pods: u64::try_from(config.max_pods).unwrap_or(0),
             pods_per_core: u64::try_from(config.pods_per_core).unwrap_or(0),
@@ -50,7 +51,9 @@ impl Limits {
 
     fn pods(&self, cpus: Option<u64>) -> u64 {
         match cpus {
-            Some(cpus) if self.pods_per_core > 0 => self.max_pods.min(self.pods_per_core.saturating_mul(cpus)),
+            Some(cpus) if self.pods_per_core > 0 => {
+                self.max_pods.min(self.pods_per_core.saturating_mul(cpus))
+            }
             _ => self.max_pods,
         }
     }
@@ -91,7 +94,10 @@ pub(crate) fn allocatable(host: &HostFacts, limits: &Limits) -> Resources {
     let less = |whole: u64, threshold: Option<Threshold>| {
         whole.saturating_sub(threshold.map_or(0, |threshold| threshold.of(whole)))
     };
-    let huge = host.huge_pages.iter().fold(0_u64, |sum, (size, count)| sum.saturating_add(size.saturating_mul(*count)));
+    let huge = host
+        .huge_pages
+        .iter()
+        .fold(0_u64, |sum, (size, count)| sum.saturating_add(size.saturating_mul(*count)));
     let memory = host.memory.map(|memory| less(memory, limits.memory).saturating_sub(huge));
     resources(host, limits, memory, host.disk.map(|disk| less(disk, limits.disk)))
 }
@@ -109,7 +115,9 @@ fn resources(host: &HostFacts, limits: &Limits, memory: Option<u64>, disk: Optio
     ];
     let plain = plain.map(|(name, value, format)| (name.to_owned(), value, format));
     let known = plain.into_iter().chain(huge);
-    known.filter_map(|(name, value, format)| Some((name, ApiQuantity(quantity(value?, format).to_string())))).collect()
+    known
+        .filter_map(|(name, value, format)| Some((name, ApiQuantity(quantity(value?, format).to_string()))))
+        .collect()
 }
 
 fn quantity(value: u64, format: Format) -> Quantity {
@@ -181,7 +189,9 @@ mod tests {
 
     #[test]
     fn pods_are_bounded_by_cores() {
-        for (cpus, per_core, pods) in [(Some(2), 0, "110"), (Some(2), 10, "20"), (Some(20), 10, "110"), (None, 10, "110")] {
+        for (cpus, per_core, pods) in
+            [(Some(2), 0, "110"), (Some(2), 10, "20"), (Some(20), 10, "110"), (None, 10, "110")]
+        {
             let host = HostFacts { cpus, ..host() };
             let limits = Limits { max_pods: 110, pods_per_core: per_core, ..Limits::default() };
             assert_eq!(of(&capacity(&host, &limits), "pods"), pods);

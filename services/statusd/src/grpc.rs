@@ -84,7 +84,10 @@ impl Statusd for Handlers {
         Ok(Response::new(self.publisher.subscribe()))
     }
 
-    async fn get_node(&self, _: Request<wire::GetNodeRequest>) -> Result<Response<wire::GetNodeResponse>, Status> {
+    async fn get_node(
+        &self,
+        _: Request<wire::GetNodeRequest>,
+    ) -> Result<Response<wire::GetNodeResponse>, Status> {
         let node_json = self.node.json().await.map_err(|error| to_status(&error))?;
         Ok(Response::new(wire::GetNodeResponse { node_json }))
     }

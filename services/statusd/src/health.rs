@@ -67,7 +67,8 @@ impl Health {
     fn peers(&self) -> Peers {
         let board = self.board.snapshot();
         let peer = |name, mirror| {
-            let error = board.get(name).map(|state| state.last_error.clone()).unwrap_or_default();
+            let lost = board.get(name).filter(|state| !state.connected);
+            let error = lost.map(|state| state.last_error.clone()).unwrap_or_default();
             Peer { name, mirror, error }
         };
         Peers {
@@ -85,7 +86,8 @@ async fn changed<V: PartialEq + Send + Sync + 'static>(mirror: &Mirror<String, V
 
 /// Why statuses are not what they should be. Without syncd or pleg they stand still; without prober only readiness does.
 fn verdict(peers: &Peers, runtime: &RuntimeState) -> Option<String> {
-    let mut troubles: Vec<String> = [&peers.syncd, &peers.pleg].into_iter().filter_map(Peer::trouble).collect();
+    let mut troubles: Vec<String> =
+        [&peers.syncd, &peers.pleg].into_iter().filter_map(Peer::trouble).collect();
     if runtime.name.is_empty() {
         let unknown = "the container runtime's name is not known";
         let error = &runtime.error;
@@ -114,15 +116,18 @@ mod tests {
     fn the_check_names_who_is_missing() {
         let table: [(bool, bool, bool, &str, &[&str]); 6] = [
             (true, true, true, "containerd", &[]),
-            (false, true, true, "containerd", &["statuses stay", "syncd is not connected yet: no socket"]),
-            (true, false, true, "containerd", &["statuses stay", "pleg is not connected yet"]),
+            (false, true, true, "containerd", &["statuses stay", "syncd has told nothing yet: no socket"]),
+            (true, false, true, "containerd", &["statuses stay", "pleg has told nothing yet"]),
             (true, true, false, "containerd", &["degraded: readiness stays as it is: prober"]),
             (false, false, false, "containerd", &["syncd", "pleg", "degraded", "prober"]),
             (true, true, true, "", &["runtime's name"]),
         ];
         for (syncd, pleg, prober, name, texts) in table {
-            let peers =
-                Peers { syncd: peer("syncd", syncd), pleg: peer("pleg", pleg), prober: peer("prober", prober) };
+            let peers = Peers {
+                syncd: peer("syncd", syncd),
+                pleg: peer("pleg", pleg),
+                prober: peer("prober", prober),
+            };
             let runtime = RuntimeState { name: name.to_owned(), ..RuntimeState::default() };
             let verdict = verdict(&peers, &runtime);
             assert_eq!(verdict.is_none(), texts.is_empty(), "{verdict:?}");

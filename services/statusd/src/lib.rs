@@ -31,6 +31,7 @@ use std::sync::Arc;
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
+use bulkhead_api::statusd::v1::PodStatus;
 use bulkhead_api::statusd::v1::statusd_server::StatusdServer;
 use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
 use bulkhead_base::chain;
@@ -40,6 +41,7 @@ use bulkhead_model::status::NodeFacts;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use bulkhead_service::{Check, Context, NoFlags, Service, ServiceError};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 use crate::conditions::Conditions;
@@ -73,69 +75,11 @@ impl Service for Statusd {
 /// # Errors
 /// When its socket cannot be had or the drain took too long.
 pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
-    let shutdown = context.shutdown.clone();
-    let background = |task: futures::future::BoxFuture<'static, ()>| {
-        let shutdown = shutdown.clone();
-        tokio::spawn(async move { shutdown.run_until_cancelled(task).await });
-    };
-
-    let store = Store::new(context.own_state_dir());
-    let check = context.check("state file");
-    let memory = load(&store, &check).await?;
-    let (changed, waiting) = wake();
-    let records = Records::new(memory, changed);
-    let keep = keeper::keep(records.clone(), waiting, shutdown.clone(), move |memory| {
-        save(store.clone(), memory, check.clone())
-    });
-    let keeper = tokio::spawn(keep);
-
-    let flags = context.flags.clone();
-    let host_ips = flags.node_ips().iter().map(IpAddr::to_string).collect();
-    let node = NodeFacts { host_ips, runtime_name: records.runtime_name() };
-    let (node, facts) = watch::channel(node);
-    let state = RuntimeState { name: records.runtime_name(), ..RuntimeState::default() };
-    let (state, runtime) = watch::channel(state);
-    let watch = RuntimeWatch {
-        client: ObserveClient::new(context.cri_channel()),
-        addresses: move || flags.node_ips(),
-        state,
-        node,
-        records: records.clone(),
-        version_asked: None,
-    };
-    // Nobody wakes it: what it asks is asked now and then.
-    let (_, never) = wake();
-    let stopped = || shutdown.clone().cancelled_owned();
-    tokio::spawn(drive(watch, never, watch::Sender::new(LoopStatus::default()), stopped()));
-
-    let inputs = follow(&context);
-    let (waker, waiting) = wake();
-    let marks = Marks::new(waker);
-    background(Box::pin(marks.clone().follow_pods(inputs.views.clone())));
-    background(Box::pin(marks.clone().follow_pods(inputs.pods.clone())));
-    background(Box::pin(marks.clone().follow_results(inputs.results.clone())));
-    background(Box::pin(marks.clone().follow_node(facts.clone())));
-
-    let publisher = Publisher::new(shutdown.clone());
-    let (opened, mut is_open) = watch::channel(false);
-    let pods = Pods::new(Parts {
-        inputs: inputs.clone(),
-        marks,
-        node: facts.clone(),
-        records,
-        publisher: publisher.clone(),
-        clock: context.clock.clone(),
-        opened,
-    });
-    tokio::spawn(drive(pods, waiting, watch::Sender::new(LoopStatus::default()), stopped()));
-
     let context = Arc::new(context);
-    let shell = context.clone();
-    background(Box::pin(async move {
-        if is_open.wait_for(|open| *open).await.is_ok() {
-            shell.ready();
-        }
-    }));
+    let (records, keeper) = remember(&context).await?;
+    let (runtime, facts) = watch_runtime(&context, records.clone());
+    let inputs = follow(&context);
+    let publisher = compute(&context, inputs.clone(), facts.clone(), records);
     let health = Health {
         inputs,
         runtime: runtime.clone(),
@@ -143,8 +87,7 @@ pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
         conditions: Arc::new(Conditions::default()),
         clock: context.clock.clone(),
     };
-    background(Box::pin(health.clone().follow(context.check("statuses"))));
-
+    background(&context, health.clone().follow(context.check("statuses")));
     let node = NodeReader {
         settings: Settings::new(&context),
         roots: Roots { root, disk: context.flags.root_dir.clone() },
@@ -160,6 +103,86 @@ pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
         let _ = keeper.await;
     }
     result
+}
+
+/// What an earlier life left, and the task that saves it for the next one.
+async fn remember(context: &Context) -> Result<(Records, JoinHandle<()>), ServiceError> {
+    let store = Store::new(context.own_state_dir());
+    let check = context.check("state file");
+    let memory = load(&store, &check).await?;
+    let (changed, waiting) = wake();
+    let records = Records::new(memory, changed);
+    let save = move |memory| save(store.clone(), memory, check.clone());
+    let keeper = keeper::keep(records.clone(), waiting, context.shutdown.clone(), save);
+    Ok((records, tokio::spawn(keeper)))
+}
+
+/// Asks the runtime about itself, from now on.
+fn watch_runtime(
+    context: &Context,
+    records: Records,
+) -> (watch::Receiver<RuntimeState>, watch::Receiver<NodeFacts>) {
+    let flags = context.flags.clone();
+    let runtime_name = records.runtime_name();
+    let state = RuntimeState { name: runtime_name.clone(), ..RuntimeState::default() };
+    let (state, runtime) = watch::channel(state);
+    let host_ips = flags.node_ips().iter().map(IpAddr::to_string).collect();
+    let (node, facts) = watch::channel(NodeFacts { host_ips, runtime_name });
+    let reconciler = RuntimeWatch {
+        client: ObserveClient::new(context.cri_channel()),
+        addresses: move || flags.node_ips(),
+        state,
+        node,
+        records,
+        version_asked: None,
+    };
+    // Nobody wakes it: what it asks is asked now and then.
+    let (_, never) = wake();
+    let stopped = context.shutdown.clone().cancelled_owned();
+    tokio::spawn(drive(reconciler, never, watch::Sender::new(LoopStatus::default()), stopped));
+    (runtime, facts)
+}
+
+/// Computes and publishes statuses, from now on. The process is ready once all are published.
+fn compute(
+    context: &Arc<Context>,
+    inputs: Inputs,
+    facts: watch::Receiver<NodeFacts>,
+    records: Records,
+) -> Publisher<String, PodStatus> {
+    let (waker, waiting) = wake();
+    let marks = Marks::new(waker);
+    background(context, marks.clone().follow_pods(inputs.views.clone()));
+    background(context, marks.clone().follow_pods(inputs.pods.clone()));
+    background(context, marks.clone().follow_results(inputs.results.clone()));
+    background(context, marks.clone().follow_node(facts.clone()));
+
+    let publisher = Publisher::new(context.shutdown.clone());
+    let (opened, mut is_open) = watch::channel(false);
+    let pods = Pods::new(Parts {
+        inputs,
+        marks,
+        node: facts,
+        records,
+        publisher: publisher.clone(),
+        clock: context.clock.clone(),
+        opened,
+    });
+    let stopped = context.shutdown.clone().cancelled_owned();
+    tokio::spawn(drive(pods, waiting, watch::Sender::new(LoopStatus::default()), stopped));
+    let shell = context.clone();
+    background(context, async move {
+        if is_open.wait_for(|open| *open).await.is_ok() {
+            shell.ready();
+        }
+    });
+    publisher
+}
+
+/// Runs a task that the shutdown ends.
+fn background(context: &Context, task: impl Future<Output = ()> + Send + 'static) {
+    let shutdown = context.shutdown.clone();
+    tokio::spawn(async move { shutdown.run_until_cancelled(task).await });
 }
 
 fn follow(context: &Context) -> Inputs {

@@ -73,7 +73,8 @@ fn labels(name: &str) -> BTreeMap<String, String> {
 }
 
 fn addresses(ips: &[String], name: &str) -> Vec<NodeAddress> {
-    let address = |type_: &str, address: &str| NodeAddress { type_: type_.to_owned(), address: address.to_owned() };
+    let address =
+        |type_: &str, address: &str| NodeAddress { type_: type_.to_owned(), address: address.to_owned() };
     let internal = ips.iter().map(|ip| address("InternalIP", ip));
     internal.chain([address("Hostname", name)]).collect()
 }
@@ -83,7 +84,11 @@ fn info(host: &HostFacts, runtime: &RuntimeState) -> NodeSystemInfo {
     NodeSystemInfo {
         architecture: architecture().to_owned(),
         boot_id: host.boot_id.clone(),
-        container_runtime_version: if name.is_empty() { String::new() } else { format!("{name}://{version}") },
+        container_runtime_version: if name.is_empty() {
+            String::new()
+        } else {
+            format!("{name}://{version}")
+        },
         kernel_version: host.kernel_version.clone(),
         kubelet_version: KUBELET_VERSION.to_owned(),
         machine_id: host.machine_id.clone(),

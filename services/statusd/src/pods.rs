@@ -60,7 +60,7 @@ pub(crate) struct Pods {
     /// Of the newest published status of any pod.
     version: u64,
     last_full: Option<Instant>,
-    /// Pods whose run began only now, as seen from here.
+    /// Pods whose run began only now, as seen from here, and when.
     young: BTreeMap<String, Instant>,
 }
 
@@ -118,7 +118,9 @@ impl Pods {
             return;
         };
         let before = self.parts.records.get(uid);
-        if !before.as_ref().is_some_and(|record| record.is_of_same_run(&item.decision)) {
+        let goes_on = before.as_ref().is_some_and(|record| record.is_of_same_run(&item.decision));
+        // It may have been put back just before statusd was restarted.
+        if !goes_on || self.parts.publisher.get(uid).is_none() {
             self.young.insert(uid.clone(), Instant::now());
         }
         let runtime = if runtime_known { Some(self.runtime(&item)) } else { None };

@@ -21,7 +21,7 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// How good the copy of its state is.
     pub(crate) mirror: MirrorStatus,
-    /// The newest failure to reach it; empty if none.
+    /// Why it is not reached; empty when it is, and only has nothing to tell.
     pub(crate) error: String,
 }
 
@@ -38,7 +38,7 @@ impl Peer {
     }
 
     fn text(&self) -> String {
-        let state = if self.mirror.synced { "is lost" } else { "is not connected yet" };
+        let state = if self.mirror.synced { "is lost" } else { "has told nothing yet" };
         if self.error.is_empty() {
             format!("{} {state}", self.name)
         } else {
@@ -112,7 +112,7 @@ mod tests {
             (peer(true, true, Some(start)), 0, None),
             (peer(true, false, Some(start)), 20, None),
             (peer(true, false, Some(start)), 21, Some("pleg is lost: gone")),
-            (peer(false, false, None), 0, Some("pleg is not connected yet: gone")),
+            (peer(false, false, None), 0, Some("pleg has told nothing yet: gone")),
         ];
         for (peer, second, text) in table {
             let now = start + Duration::from_secs(second);
@@ -126,7 +126,8 @@ mod tests {
         let now = Instant::now() + Duration::from_secs(100);
         let long_ago = Some(now - Duration::from_secs(31));
         let recently = Some(now - Duration::from_secs(30));
-        let both = |runtime, network| [condition("RuntimeReady", runtime), condition("NetworkReady", network)];
+        let both =
+            |runtime, network| [condition("RuntimeReady", runtime), condition("NetworkReady", network)];
         let table: [(RuntimeState, &[&str]); 6] = [
             (runtime(None, &[]), &["container runtime status check may not have completed yet"]),
             (runtime(long_ago, &both(true, true)), &["container runtime is down"]),

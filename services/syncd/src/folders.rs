@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::cri_config::pod_log_dir;
 use crate::error::PodError;
 
-/// What the runtime and volumed must be able to pass, and nobody else needs to.
+/// What the runtime and volumed must be able to pass, and nobody else needs to. What is in `volumes` is volumed's alone.
 const POD_DIR_MODE: u32 = 0o750;
 
 /// The places of one pod on the node.
@@ -42,7 +42,6 @@ impl Folders {
         let containers =
             pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
         self.make_dir(&self.pod, POD_DIR_MODE)?;
-        self.make_dir(&self.pod.join("volumes"), POD_DIR_MODE)?;
         // Log folders inherit their group from podLogsDir (setgid), so that the processes that read logs can. They are made
         // here, since what the runtime makes could not be removed from here.
         self.make_dir(&self.logs, 0o755)?;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bulkhead_model::names;
+use bulkhead_base::chain;
+use bulkhead_cgroup::{CgroupName, Limits, QosTier};
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::{names, resources};
 use bulkhead_service::Check;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::folders::qos_tier;
 use crate::plan::{Command, Present, plan};
 use crate::source::Desired;
 use crate::worker::{Control, Deps, Handle, Worker};
@@ -22,13 +25,15 @@ pub struct Manager {
     desired: watch::Receiver<Option<Arc<Desired>>>,
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<String>,
+    /// CPU shares that the burstable class was last given.
+    burstable: u64,
     check: Check,
 }
 
 impl Manager {
     /// Nothing runs before [`Manager::run`].
     pub fn new(deps: Arc<Deps>, desired: watch::Receiver<Option<Arc<Desired>>>, check: Check) -> Self {
-        Self { deps, desired, workers: BTreeMap::new(), tasks: JoinSet::new(), check }
+        Self { deps, desired, workers: BTreeMap::new(), tasks: JoinSet::new(), burstable: 0, check }
     }
 
     /// Manages until `shutdown`; the workers then stop where they are, and pods go on running.
@@ -38,6 +43,7 @@ impl Manager {
         self.check.bad("waiting for the first list of the runtime's pods from pleg");
         loop {
             self.follow_plan();
+            self.share_cpu();
             if !self.deps.views.status.is_open() && self.is_informed() {
                 self.deps.views.open();
                 self.check.good();
@@ -98,6 +104,24 @@ impl Manager {
                 Command::End(uid) => self.tell(&uid, None),
             }
         }
+    }
+
+    /// The burstable class' share of the CPUs is what its pods ask for together.
+    fn share_cpu(&mut self) {
+        let pods = self.deps.views.pods();
+        let burstable = pods.iter().map(|pod| &**pod).filter(|pod| qos_tier(pod) == QosTier::Burstable);
+        let shares = resources::burstable_shares(burstable);
+        if shares == self.burstable {
+            return;
+        }
+        self.burstable = shares;
+        let cgroups = self.deps.cgroups.clone();
+        tokio::task::spawn_blocking(move || {
+            let limits = Limits { cpu_shares: Some(shares), ..Default::default() };
+            if let Err(error) = cgroups.apply(&CgroupName::Burstable, &limits) {
+                tracing::warn!(error = %chain(&error), shares, "CPU shares of the burstable class not set");
+            }
+        });
     }
 
     fn start(&mut self, pod: Arc<Pod>, wanted: Control) {

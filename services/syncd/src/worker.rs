@@ -89,6 +89,8 @@ pub struct Worker {
     cgroup: PodCgroup,
     folders: Folders,
     decision: Decision,
+    /// What others were told last.
+    published: Option<(Arc<Pod>, Decision)>,
     /// Something was done since the runtime was last read for this pod.
     acted: bool,
     backoff: CrashBackoff,
@@ -98,6 +100,8 @@ pub struct Worker {
     born: Instant,
     volumes: BTreeMap<String, PathBuf>,
     permit: Option<OwnedSemaphorePermit>,
+    /// The pod is over by its own policy, and all that it used is gone.
+    cleaned: bool,
     /// When all grace is used up, once the pod is being stopped.
     kill_by: Option<Instant>,
     traceparent: String,
@@ -142,7 +146,9 @@ impl Worker {
         };
         let mut worker = Self {
             decision: Decision { stage, started_at: Some(started_at), ..Default::default() },
+            published: None,
             acted: true,
+            cleaned: false,
             backoff: CrashBackoff::new(FIRST_BACKOFF, deps.settings.longest_backoff),
             ends: BTreeMap::new(),
             born: Instant::now(),
@@ -221,8 +227,14 @@ impl Worker {
         self.pod.metadata.name.as_deref().unwrap_or_default()
     }
 
+    /// Tells everybody what was decided, if that is anything new.
     fn publish(&mut self) {
+        let same_pod = self.published.as_ref().is_some_and(|(pod, _)| Arc::ptr_eq(pod, &self.pod));
+        if same_pod && self.published.as_ref().is_some_and(|(_, decision)| *decision == self.decision) {
+            return;
+        }
         self.decision.generation += 1;
+        self.published = Some((self.pod.clone(), self.decision.clone()));
         self.deps.views.publish(Published {
             pod: &self.pod,
             cgroup: &self.cgroup,

@@ -3,4 +3,5 @@
 
 pub mod fake_node;
 pub mod pods;
+pub mod real_node;
 pub mod wait;

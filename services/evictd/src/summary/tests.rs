@@ -23,8 +23,12 @@ fn readings(start: Instant, seconds: u64, used: &[(&str, u64)]) -> Readings {
             major_page_faults: 2,
             ..CgroupMemory::default()
         };
-        let stats =
-            CgroupStats { cpu_usage_ns: Some(used), memory: Some(memory), pids: Some(4), ..CgroupStats::default() };
+        let stats = CgroupStats {
+            cpu_usage_ns: Some(used),
+            memory: Some(memory),
+            pids: Some(4),
+            ..CgroupStats::default()
+        };
         Reading { at, stats }
     };
     Readings {
@@ -80,9 +84,14 @@ fn figures_of_pod_and_container_are_taken_over() {
         20,
         &[("/", 9), ("/kubepods", 8), ("/kubepods/podu1", 7), ("/kubepods/podu1/a", 6)],
     );
-    readings.cgroups.get_mut(&path("/kubepods/podu1")).unwrap().stats.memory.as_mut().unwrap().limit = Some(10_000);
+    readings.cgroups.get_mut(&path("/kubepods/podu1")).unwrap().stats.memory.as_mut().unwrap().limit =
+        Some(10_000);
     let summary = summary(&plan(), &readings, &Samples::default());
-    let cpu = |usage| CpuStats { time_unix_nano: 20 * SECOND, usage_nano_cores: None, usage_core_nano_seconds: usage };
+    let cpu = |usage| CpuStats {
+        time_unix_nano: 20 * SECOND,
+        usage_nano_cores: None,
+        usage_core_nano_seconds: usage,
+    };
     let memory = MemoryStats {
         time_unix_nano: 20 * SECOND,
         available_bytes: None,
@@ -111,7 +120,12 @@ fn figures_of_pod_and_container_are_taken_over() {
     let node = summary.node.unwrap();
     assert_eq!((node.node_name.as_str(), node.start_unix_nano), ("node-a", 3 * SECOND));
     assert_eq!((node.process_count, node.max_pid), (287, 32_768));
-    let pods = ContainerStats { name: "pods".to_owned(), start_unix_nano: 5, cpu: Some(cpu(8)), memory: Some(memory) };
+    let pods = ContainerStats {
+        name: "pods".to_owned(),
+        start_unix_nano: 5,
+        cpu: Some(cpu(8)),
+        memory: Some(memory),
+    };
     assert_eq!(node.system_containers, [pods]);
 }
 
@@ -148,7 +162,13 @@ fn the_node_falls_back_on_proc() {
     let v2 = CgroupMemory { inactive_file: 15_000, rss: 30_000, page_faults: 4, ..CgroupMemory::default() };
     let v1 = CgroupMemory { usage: Some(50_000), ..v2.clone() };
     let figures = |memory: MemoryStats| {
-        (memory.usage_bytes, memory.working_set_bytes, memory.available_bytes, memory.rss_bytes, memory.page_faults)
+        (
+            memory.usage_bytes,
+            memory.working_set_bytes,
+            memory.available_bytes,
+            memory.rss_bytes,
+            memory.page_faults,
+        )
     };
     let table = [
         ("v1", Some(v1), (50_000, 35_000, Some(65_000), 30_000, 4)),

@@ -75,7 +75,9 @@ impl<A: Ask> Board<A> {
         let said = match tokio::time::timeout(PATIENCE, self.ask.ask(&process)).await {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(why)) => Err(format!("no answer on {}: {why}", self.ask.place(&process))),
-            Err(_) => Err(format!("no answer on {} within {} s", self.ask.place(&process), PATIENCE.as_secs())),
+            Err(_) => {
+                Err(format!("no answer on {} within {} s", self.ask.place(&process), PATIENCE.as_secs()))
+            }
         };
         Answer { process, said }
     }
@@ -104,7 +106,8 @@ impl Ask for Peers {
     async fn ask(&self, process: &str) -> Result<ProcessStatus, String> {
         let Some(peer) = self.clients.get(process) else { return Err("it is not known".to_owned()) };
         let mut client = peer.client.clone();
-        match client.get_status(with_deadline(GetStatusRequest {}, PATIENCE)).await {
+        // The caller's own bound comes first, so that its words are the ones told.
+        match client.get_status(with_deadline(GetStatusRequest {}, PATIENCE * 2)).await {
             Ok(status) => Ok(status.into_inner()),
             Err(status) => Err(why(&status)),
         }
@@ -150,7 +153,8 @@ mod tests {
     async fn slow_ones_hold_nobody_up_for_more_than_a_second() {
         let board = Board::new(Fake::default());
         let begin = Instant::now();
-        let told: Vec<_> = board.checks().await.iter().map(|c| (c.process.clone(), c.ok, c.reason.clone())).collect();
+        let told: Vec<_> =
+            board.checks().await.iter().map(|c| (c.process.clone(), c.ok, c.reason.clone())).collect();
         assert_eq!(begin.elapsed(), PATIENCE, "all are asked at once");
         let line = |process: &str, ok, reason: &str| (process.to_owned(), ok, reason.to_owned());
         let wanted = [

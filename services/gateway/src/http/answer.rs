@@ -53,7 +53,8 @@ pub(crate) async fn answer<B>(front: &Front, port: Port, request: &Request<B>) -
         Route::Summary(extent) => statistics(front, extent).await,
         Route::Moved(to) => moved(to),
         Route::NotAllowed => {
-            let text = "405: not offered here; the read-only port answers GET of what can be read without rights\n";
+            let text =
+                "405: not offered here; the read-only port answers GET of what can be read without rights\n";
             with_header(plain(StatusCode::METHOD_NOT_ALLOWED, text), ALLOW, HeaderValue::from_static("GET"))
         }
         Route::Missing => plain(StatusCode::NOT_FOUND, "404: there is no such path\n"),
@@ -77,7 +78,9 @@ async fn health(front: &Front, part: Part) -> Response<Body> {
     match (asked.ok, verbose) {
         (true, false) => plain(StatusCode::OK, "ok"),
         (true, true) => plain(StatusCode::OK, format!("{}healthz check passed\n", asked.lines)),
-        (false, _) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{}healthz check failed\n", asked.lines)),
+        (false, _) => {
+            plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{}healthz check failed\n", asked.lines))
+        }
     }
 }
 
@@ -101,7 +104,8 @@ fn pod_list(list: PodList) -> Body {
     let pieces = futures::stream::try_unfold(Writing::Head(list), |state| async move {
         let (mut list, comma) = match state {
             Writing::Head(list) => {
-                let head = Bytes::from_static(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
+                let head =
+                    Bytes::from_static(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#);
                 return Ok(Some((Frame::data(head), Writing::Items(list))));
             }
             Writing::Items(list) => (list, false),
@@ -128,8 +132,9 @@ async fn statistics(front: &Front, extent: Extent) -> Response<Body> {
     let mut evictd = front.evictd.clone();
     let asked = timeout(SUMMARY, evictd.get_summary(with_deadline(GetSummaryRequest {}, SUMMARY))).await;
     let asked = match asked {
-        Ok(Ok(answer)) => serde_json::to_vec(&summary(answer.into_inner(), extent))
-            .map_err(|source| PeerError::Malformed { process: "evictd", what: "statistics".to_owned(), source }),
+        Ok(Ok(answer)) => serde_json::to_vec(&summary(answer.into_inner(), extent)).map_err(|source| {
+            PeerError::Malformed { process: "evictd", what: "statistics".to_owned(), source }
+        }),
         Ok(Err(status)) => Err(no_statistics(why(&status))),
         Err(_) => Err(no_statistics(format!("it took longer than {} s", SUMMARY.as_secs()))),
     };

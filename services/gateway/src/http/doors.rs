@@ -42,7 +42,9 @@ async fn bind(at: Option<SocketAddr>, what: &str, fields: &str) -> Result<Option
     TcpListener::bind(at).await.map(Some).map_err(|error| {
         let advice = match error.kind() {
             std::io::ErrorKind::AddrInUse => "stop what listens there (another kubelet?), or",
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 need a capability that gateway does not have:",
+            std::io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need a capability that gateway does not have:"
+            }
             _ => "is it an address of this machine? If not,",
         };
         let what = format!("cannot listen on {at} for {what}: {advice} set {fields} to something else");

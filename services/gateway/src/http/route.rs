@@ -38,8 +38,16 @@ pub(crate) enum Part {
 }
 
 /// Paths of the kubelet's secured port that its read-only port knows and refuses, whatever follows them.
-const SECURED: [&str; 8] =
-    ["/runningpods/", "/logs/", "/containerLogs/", "/run/", "/exec/", "/attach/", "/portForward/", "/debug/pprof/"];
+const SECURED: [&str; 8] = [
+    "/runningpods/",
+    "/logs/",
+    "/containerLogs/",
+    "/run/",
+    "/exec/",
+    "/attach/",
+    "/portForward/",
+    "/debug/pprof/",
+];
 
 /// What a request means.
 pub(crate) fn route(port: Port, method: &Method, path: &str, query: &str) -> Route {

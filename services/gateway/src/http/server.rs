@@ -48,7 +48,13 @@ impl Default for Bounds {
 }
 
 /// Serves `front` on `listener` for ever; dropping it closes the port. `check` is told when nothing can be accepted.
-pub(crate) async fn serve(listener: TcpListener, port: Port, front: Arc<Front>, check: Check, bounds: Bounds) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    port: Port,
+    front: Arc<Front>,
+    check: Check,
+    bounds: Bounds,
+) {
     let places = Arc::new(Semaphore::new(bounds.connections));
     let mut connections = tokio::task::JoinSet::new();
     let mut failing = false;

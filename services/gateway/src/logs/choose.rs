@@ -135,14 +135,15 @@ mod tests {
     fn attempts() {
         let pod = pod_with(&["a"], &[]);
         let of = |previous, attempts: &[u32]| {
-            attempt(&pod, &Choice { container: "a".to_owned(), previous }, attempts).map_err(|error| error.to_string())
+            attempt(&pod, &Choice { container: "a".to_owned(), previous }, attempts)
+                .map_err(|error| error.to_string())
         };
         assert_eq!(of(false, &[0]), Ok(0));
         assert_eq!(of(false, &[10, 9, 2]), Ok(10), "by number, not by name");
         assert_eq!(of(true, &[10, 9, 2]), Ok(9));
         assert_eq!(of(true, &[10, 10, 2]), Ok(2));
-        assert!(of(false, &[]).unwrap_err().contains("no log yet"));
-        assert!(of(true, &[]).unwrap_err().contains("no log yet"));
+        assert!(of(false, &[]).unwrap_err().contains("has no log"));
+        assert!(of(true, &[]).unwrap_err().contains("has no log"));
         assert!(of(true, &[3]).unwrap_err().contains("only attempt 3"));
     }
 

@@ -74,7 +74,8 @@ async fn from_syncd(pods: &Pods, namespace: &str, name: &str) -> Result<Found, P
     while let Some(item) = list.next().await? {
         if let Item::PodJson(json) = item {
             let pod = serde_json::from_slice::<Pod>(&json);
-            let malformed = |source| PeerError::Malformed { process: "syncd", what: "a pod".to_owned(), source };
+            let malformed =
+                |source| PeerError::Malformed { process: "syncd", what: "a pod".to_owned(), source };
             found.see(facts(pod.map_err(malformed)?), namespace, name);
         }
     }
@@ -114,7 +115,8 @@ impl Found {
 
 impl Status {
     fn names(self) -> (Vec<String>, Vec<String>) {
-        let others = names(self.init_container_statuses).chain(names(self.ephemeral_container_statuses)).collect();
+        let others =
+            names(self.init_container_statuses).chain(names(self.ephemeral_container_statuses)).collect();
         (names(self.container_statuses).collect(), others)
     }
 }
@@ -149,7 +151,10 @@ mod tests {
         }))
         .unwrap();
         let facts = facts(pod);
-        assert_eq!((facts.app, facts.others, facts.going), (vec!["a".to_owned()], vec!["i".to_owned(), "e".to_owned()], true));
+        assert_eq!(
+            (facts.app, facts.others, facts.going),
+            (vec!["a".to_owned()], vec!["i".to_owned(), "e".to_owned()], true)
+        );
         let status: Status = serde_json::from_value(serde_json::json!({
             "phase": "Running", "containerStatuses": [{"name": "a", "restartCount": 1}],
         }))

@@ -45,6 +45,7 @@ pub(super) struct Parser {
     options: LineOptions,
     state: State,
     head: Vec<u8>,
+    spaces: usize,
     out: Line,
     err: Line,
 }
@@ -60,8 +61,8 @@ enum State {
     Junk,
 }
 
-/// Reads the head of a record from the beginning of `row`, and how long it is. `None` when there is none (yet).
-pub(super) fn head(row: &[u8]) -> Option<(Head, usize)> {
+/// Reads the head of a record from the beginning of `row`. `None` when there is none (yet).
+pub(super) fn head(row: &[u8]) -> Option<Head> {
     let row = row.get(..HEAD_BYTES.min(row.len()))?;
     let row = match row.iter().position(|b| *b == b'\n') {
         Some(end) => row.get(..end)?,
@@ -82,8 +83,7 @@ pub(super) fn head(row: &[u8]) -> Option<(Head, usize)> {
     };
     let time = std::str::from_utf8(time).ok()?;
     let at = time.parse().ok()?;
-    let length = time.len() + 1 + 6 + 1 + tags.len() + usize::from(fields.next().is_some());
-    Some((Head { time: time.to_owned(), at, stream, tag }, length))
+    Some(Head { time: time.to_owned(), at, stream, tag })
 }
 
 impl Parser {
@@ -128,9 +128,11 @@ impl Parser {
             let Some((byte, rest)) = row.split_first() else { return };
             row = rest;
             self.head.push(*byte);
-            let spaces = self.head.iter().filter(|b| **b == b' ').count();
-            if spaces == 3 || self.head.len() == HEAD_BYTES {
-                self.begin(if spaces == 3 { head(&self.head) } else { None });
+            self.spaces += usize::from(*byte == b' ');
+            if self.spaces == 3 {
+                self.begin(head(&self.head));
+            } else if self.head.len() == HEAD_BYTES {
+                self.begin(None);
             }
         }
         if let State::Text(stream, _) = self.state {
@@ -138,9 +140,9 @@ impl Parser {
         }
     }
 
-    fn begin(&mut self, head: Option<(Head, usize)>) {
+    fn begin(&mut self, head: Option<Head>) {
         self.state = match head {
-            Some((head, _)) => {
+            Some(head) => {
                 let options = self.options;
                 self.line(head.stream).begin(&head, options);
                 State::Text(head.stream, head.tag)
@@ -148,6 +150,7 @@ impl Parser {
             None => State::Junk,
         };
         self.head.clear();
+        self.spaces = 0;
     }
 
     fn end_row(&mut self, out: &mut Vec<u8>) {

@@ -118,7 +118,8 @@ impl PodList {
     fn pod(&self, json: &[u8]) -> Result<Object, PeerError> {
         let malformed = |process, what| move |source| PeerError::Malformed { process, what, source };
         let mut pod: Object = serde_json::from_slice(json).map_err(malformed("syncd", "a pod".to_owned()))?;
-        let uid = pod.get("metadata").and_then(|meta| meta.get("uid")?.as_str()).unwrap_or_default().to_owned();
+        let uid =
+            pod.get("metadata").and_then(|meta| meta.get("uid")?.as_str()).unwrap_or_default().to_owned();
         let status = match self.statuses.get(&uid) {
             Some(status) => {
                 let what = format!("the status of pod {}/{} ({uid})", status.namespace, status.name);

@@ -8,20 +8,24 @@ use super::*;
 const KUBELET: &str = include_str!("../../tests/summary-keys.txt");
 
 fn full() -> wire::Summary {
-    let cpu = || Some(wire::CpuStats {
-        time_unix_nano: 1_796_048_787_900_000_000,
-        usage_nano_cores: Some(5),
-        usage_core_nano_seconds: 7,
-    });
-    let memory = || Some(wire::MemoryStats {
-        time_unix_nano: 1_796_048_787_900_000_000,
-        available_bytes: Some(1),
-        usage_bytes: 2,
-        working_set_bytes: 3,
-        rss_bytes: 4,
-        page_faults: 5,
-        major_page_faults: 6,
-    });
+    let cpu = || {
+        Some(wire::CpuStats {
+            time_unix_nano: 1_796_048_787_900_000_000,
+            usage_nano_cores: Some(5),
+            usage_core_nano_seconds: 7,
+        })
+    };
+    let memory = || {
+        Some(wire::MemoryStats {
+            time_unix_nano: 1_796_048_787_900_000_000,
+            available_bytes: Some(1),
+            usage_bytes: 2,
+            working_set_bytes: 3,
+            rss_bytes: 4,
+            page_faults: 5,
+            major_page_faults: 6,
+        })
+    };
     let container = |name: &str| wire::ContainerStats {
         name: name.to_owned(),
         start_unix_nano: 1_796_048_700_000_000_000,
@@ -81,7 +85,8 @@ fn keys_are_the_kubelets() {
     assert!(unknown.is_empty(), "keys that the kubelet does not have: {unknown:?}");
     // The other way round: what we do not tell is what nobody measures yet, and nothing else.
     let missing = kubelet.iter().filter(|key| !ours.contains(**key));
-    let parts = ["psi", "io", "swap", "network", "fs", "runtime", "rootfs", "logs", "ephemeral-storage", "volume"];
+    let parts =
+        ["psi", "io", "swap", "network", "fs", "runtime", "rootfs", "logs", "ephemeral-storage", "volume"];
     for key in missing {
         assert!(key.split(['.', '[', ']']).any(|part| parts.contains(&part)), "{key} is missing");
     }

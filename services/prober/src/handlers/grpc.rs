@@ -41,7 +41,9 @@ pub async fn check(dialer: &Dialer, tls: &Tls, server: Server<'_>, service: &str
         Ok(answer) => answer.into_inner().status,
         Err(status) => {
             return Report::failure(match status.code() {
-                Code::Unimplemented => "the server has no gRPC health service (grpc.health.v1.Health)".to_owned(),
+                Code::Unimplemented => {
+                    "the server has no gRPC health service (grpc.health.v1.Health)".to_owned()
+                }
                 Code::NotFound => format!("the server's health service does not know service {service:?}"),
                 code => format!("the health check failed with {code:?}: {}", status.message()),
             });
@@ -76,7 +78,8 @@ where
     let failed = |error: &(dyn std::error::Error + 'static)| Report::failure(chain(error).to_string());
     let authority = authority(host, port);
     // What the server sees; the endpoint's own scheme would ask tonic for TLS of its own.
-    let seen: Uri = format!("{scheme}://{authority}").parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
+    let seen: Uri =
+        format!("{scheme}://{authority}").parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
     let endpoint = Endpoint::from_shared(format!("http://{authority}"))
         .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
         .map_err(|error| failed(&error))?;

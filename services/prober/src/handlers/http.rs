@@ -57,7 +57,10 @@ pub async fn get(dialer: &Dialer, tls: &Tls, url: Url, headers: &[HttpHeader]) -
                 at = next;
             }
             Redirect::To { url: next, .. } => {
-                return Report::warning(format!("redirect to another host was not followed: {}", next.shown()));
+                return Report::warning(format!(
+                    "redirect to another host was not followed: {}",
+                    next.shown()
+                ));
             }
             Redirect::Bad(reason) => {
                 return Report::failure(format!("GET {}: bad redirect: {reason}", at.shown()));
@@ -70,7 +73,8 @@ pub async fn get(dialer: &Dialer, tls: &Tls, url: Url, headers: &[HttpHeader]) -
 /// Where the answer sends its reader; `None` when it is the last one.
 fn location(answer: &Answer) -> Option<String> {
     use StatusCode as S;
-    let redirects = [S::MOVED_PERMANENTLY, S::FOUND, S::SEE_OTHER, S::TEMPORARY_REDIRECT, S::PERMANENT_REDIRECT];
+    let redirects =
+        [S::MOVED_PERMANENTLY, S::FOUND, S::SEE_OTHER, S::TEMPORARY_REDIRECT, S::PERMANENT_REDIRECT];
     if !redirects.contains(&answer.response.status()) {
         return None;
     }

@@ -72,6 +72,13 @@ struct Bench {
 
 impl Bench {
     fn new(known: Known) -> Self {
+        let (bench, keeper) = Self::idle(known);
+        tokio::spawn(keeper.run(bench.stop.clone()));
+        bench
+    }
+
+    /// With a keeper that does nothing by itself.
+    fn idle(known: Known) -> (Self, Keeper<Scripted>) {
         let inputs = Inputs { views: Mirror::detached(), pods: Mirror::detached() };
         let (script, stop) = (Arc::new(Mutex::new(Script::default())), CancellationToken::new());
         let (sender, runs) = mpsc::unbounded_channel();
@@ -84,8 +91,8 @@ impl Bench {
             lanes: Lanes::default(),
         };
         let known = results.known();
-        tokio::spawn(Keeper::new(inputs.clone(), tools, results).run(stop.clone()));
-        Self { inputs, publisher, known, script, runs, stop, generation: 0 }
+        let keeper = Keeper::new(inputs.clone(), tools, results);
+        (Self { inputs, publisher, known, script, runs, stop, generation: 0 }, keeper)
     }
 
     /// With one pod "u" that has one running container "a" with id "1".
@@ -212,7 +219,11 @@ async fn liveness_and_readiness_wait_for_the_startup_probe() {
     assert_eq!(bench.state("1"), (YES, YES, Health::Live));
     bench.pass(Duration::from_secs(30)).await;
     let ran = bench.ran();
-    assert_eq!(ran.iter().filter(|kind| **kind == Startup).count(), 1, "it is over with its success: {ran:?}");
+    assert_eq!(
+        ran.iter().filter(|kind| **kind == Startup).count(),
+        1,
+        "it is over with its success: {ran:?}"
+    );
     assert!(ran.contains(&Liveness) && ran.contains(&Readiness), "{ran:?}");
 }
 
@@ -271,6 +282,20 @@ async fn only_readiness_goes_on_while_a_pod_terminates() {
     let ran = bench.ran();
     assert!(ran.len() == 6 && ran.iter().all(|kind| *kind == Readiness), "{ran:?}");
     assert_eq!(bench.state("1"), (YES, NO, Health::Live));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_on_its_way_does_not_count_once_its_probe_is_over() {
+    let spec = ProbeSpec { failure_threshold: 1, ..exec_spec(Liveness) };
+    for (stage, health) in [(Stage::Syncing, Health::LivenessFailed), (Stage::Terminating, Health::Live)] {
+        let (mut bench, mut keeper) = Bench::idle(Known::new());
+        bench.view(Part::SnapshotEnd, ProbeItem { stage, ..item("u", "a", vec![spec.clone()]) });
+        bench.pod(Part::SnapshotEnd, &[("a", "1", Running)]);
+        keeper.look("u");
+        let (pod_uid, container_id) = ("u".to_owned(), "1".to_owned());
+        keeper.take(&Answer { pod_uid, container_id, kind: Liveness, report: no("late") });
+        assert_eq!(bench.state("1").2, health, "{stage:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -364,4 +389,31 @@ async fn a_probe_that_waits_for_an_address_runs_as_soon_as_it_has_one() {
     bench.pod(Part::Delta, &[("a", "1", Running)]);
     bench.pass(SPREAD).await;
     assert_eq!(bench.ran(), [Readiness]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_readiness_stands_in_the_trace_of_the_pods_start() {
+    use bulkhead_api::process::v1::ListSpansRequest;
+    use bulkhead_ipc::spans::SpanRing;
+    use opentelemetry::trace::TracerProvider as _;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    let ring = SpanRing::default();
+    let provider =
+        opentelemetry_sdk::trace::SdkTracerProvider::builder().with_span_processor(ring.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+
+    let mut bench = Bench::new(Known::new());
+    let spec = ProbeSpec { failure_threshold: 1, ..exec_spec(Readiness) };
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned();
+    bench.view(Part::SnapshotEnd, ProbeItem { traceparent, ..item("u", "a", vec![spec]) });
+    bench.pod(Part::SnapshotEnd, &[("a", "1", Running)]);
+    bench.answer("1", Readiness, [no(""), Report::success(), no(""), Report::success()]);
+    bench.pass(Duration::from_secs(60)).await;
+    let trace_id = "0af7651916cd43dd8448eb211c80319c".to_owned();
+    let spans = ring.list(&ListSpansRequest { trace_id, pod_uid: String::new() });
+    let seen: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.parent_span_id.as_str())).collect();
+    assert_eq!(seen, [("prober ready a", "b7ad6b7169203331")]);
+    assert_eq!(spans[0].attributes.get("pod.uid").map(String::as_str), Some("u"));
 }

@@ -96,7 +96,10 @@ mod tests {
     #[test]
     fn names_of_systems() {
         for (text, name) in [
-            ("NAME=\"x\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n", Some("Debian GNU/Linux 12 (bookworm)")),
+            (
+                "NAME=\"x\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n",
+                Some("Debian GNU/Linux 12 (bookworm)"),
+            ),
             ("PRETTY_NAME='A \\ b'", Some("A \\ b")),
             ("PRETTY_NAME=plain", Some("plain")),
             (r#"PRETTY_NAME="a \"b\" \$c \\""#, Some(r#"a "b" $c \"#)),

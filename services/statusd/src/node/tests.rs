@@ -42,7 +42,10 @@ fn host() -> HostFacts {
 fn runtime() -> RuntimeState {
     let handler = |name: &str| wire::RuntimeHandler {
         name: name.to_owned(),
-        features: Some(wire::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true }),
+        features: Some(wire::RuntimeHandlerFeatures {
+            recursive_read_only_mounts: true,
+            user_namespaces: true,
+        }),
     };
     RuntimeState {
         name: "containerd".to_owned(),
@@ -74,7 +77,10 @@ fn remove(value: &mut Value, pointer: &str) {
 fn the_node_is_the_kubelets_field_by_field() {
     let memory = Conditions::default();
     let began = memory.update(&[], "2026-11-30T14:08:52Z".parse::<Timestamp>().unwrap());
-    assert_eq!(began.last().unwrap().last_transition_time, Some(Time("2026-11-30T14:08:52Z".parse().unwrap())));
+    assert_eq!(
+        began.last().unwrap().last_transition_time,
+        Some(Time("2026-11-30T14:08:52Z".parse().unwrap()))
+    );
     let conditions = memory.update(&[], "2026-11-30T14:23:22Z".parse::<Timestamp>().unwrap());
     let input = NodeInput {
         settings: &settings(),
@@ -91,7 +97,6 @@ fn the_node_is_the_kubelets_field_by_field() {
     // Ours to choose: the version that this kubelet calls itself.
     assert_eq!(ours["status"]["nodeInfo"]["kubeletVersion"], "v1.37.2+bulkhead.0.1.0");
     real["status"]["nodeInfo"]["kubeletVersion"] = ours["status"]["nodeInfo"]["kubeletVersion"].clone();
-    // An empty default handler has no name in k8s-openapi's JSON only if it is None.
     assert_eq!(ours, real);
 }
 

@@ -7,7 +7,12 @@ fn node() -> NodeFacts {
     NodeFacts { host_ips: vec!["192.0.2.10".to_owned()], runtime_name: "containerd".to_owned() }
 }
 
-fn step(record: Option<&Record>, item: &StatusItem, runtime: Option<&RuntimePod>, second: i64) -> Option<Next> {
+fn step(
+    record: Option<&Record>,
+    item: &StatusItem,
+    runtime: Option<&RuntimePod>,
+    second: i64,
+) -> Option<Next> {
     let (probes, node) = (BTreeMap::new(), node());
     next(record, &Known { item, runtime, probes: &probes, node: &node, now: at(second) })
 }
@@ -77,7 +82,10 @@ fn a_pod_that_was_put_back_has_a_fresh_status() {
     let fresh = next_of(Some(&over), &item, Some(&RuntimePod::default()), 500).unwrap();
     assert_eq!(phase(&fresh), "Pending");
     assert_eq!(fresh.status.start_time.as_ref().map(|time| time.0), Some(at(500)));
-    assert_eq!((fresh.started_at, fresh.terminated, fresh.reached), (Some(at(500)), false, Reached::default()));
+    assert_eq!(
+        (fresh.started_at, fresh.terminated, fresh.reached),
+        (Some(at(500)), false, Reached::default())
+    );
 }
 
 #[test]

@@ -25,12 +25,13 @@ const ROUNDS: usize = 6;
 impl Worker {
     /// Brings the runtime to what the pod asks for, as far as that goes now.
     pub(super) async fn sync(&mut self) -> Result<Step, PodError> {
-        if let Some(seen) = self.glance()
-            && is_idle(&self.compute(&seen))
-            && Prune::of(&seen).is_empty()
-            && self.is_settled(&seen)
-        {
-            return Ok(Step::Wait(None));
+        if let Some(seen) = self.glance() {
+            let actions = self.compute(&seen);
+            let settled = !actions.finished || self.cleaned;
+            if is_idle(&actions) && settled && Prune::of(&seen).is_empty() {
+                self.forget_waiting(&actions);
+                return Ok(Step::Wait(None));
+            }
         }
         for _ in 0..ROUNDS {
             let runtime = self.observe().await?;
@@ -73,13 +74,6 @@ impl Worker {
             hashes: &self.hashes(),
             now: self.deps.clock.now(),
         })
-    }
-
-    /// Whether a pod that needs no action is also written down as it is: a finished one must have been cleaned up.
-    fn is_settled(&self, runtime: &RuntimePod) -> bool {
-        let over = self.compute(runtime).finished;
-        !over
-            || (self.decision.stage == Stage::Terminated && self.volumes.is_empty() && self.kill_by.is_none())
     }
 
     /// Reasons of containers that are not about to start are no longer true.
@@ -247,6 +241,7 @@ impl Worker {
         self.volumes.clear();
         self.in_folders(|folders, _, _| folders.remove_cgroup()).await?;
         self.kill_by = None;
+        self.cleaned = true;
         Ok(Step::Wait(None))
     }
 

@@ -142,17 +142,34 @@ async fn work_whose_caller_left_keeps_the_pod_until_it_ends() {
     let uid = pods.add("u1");
     let volumes = volumes(&pods);
     let (let_go, wait) = std::sync::mpsc::channel::<()>();
+    let (started, begun) = tokio::sync::oneshot::channel();
     let lock = Arc::new(volumes.0.locks.lock(&uid).await.unwrap());
     {
-        let work = move |_: &Inner| wait.recv().map_err(|_| Error::Interrupted);
+        let work = move |_: &Inner| {
+            started.send(()).unwrap();
+            wait.recv().map_err(|_| Error::Interrupted)
+        };
         let call = std::pin::pin!(volumes.job(&volumes.0.lanes.removal, Some(lock), work));
         assert!(futures::poll!(call).is_pending());
     }
-    let mut next = Box::pin(volumes.set_up(pod("u1", &[disk("a")])));
+    begun.await.unwrap();
+    let mut next = Box::pin(volumes.0.locks.lock(&uid));
     assert!(futures::poll!(next.as_mut()).is_pending());
     assert_eq!(volumes.0.lanes.removal.available_permits(), 1);
     let_go.send(()).unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(10), next).await.unwrap().unwrap().changed);
+    tokio::time::timeout(Duration::from_secs(10), next).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_set_up_that_failed_may_have_left_something_and_is_known() {
+    let pods = Pods::new();
+    let uid = pods.add("u1");
+    std::os::unix::fs::symlink("/", pods.path().join("u1/volumes")).unwrap();
+    let volumes = volumes(&pods);
+    assert!(volumes.set_up(pod("u1", &[disk("a")])).await.is_err());
+    assert_eq!(standing(&volumes, "u1"), Some(vec![]));
+    assert!(volumes.tear_down(uid).await.unwrap().changed);
+    assert_eq!(standing(&volumes, "u1"), None);
 }
 
 #[tokio::test]

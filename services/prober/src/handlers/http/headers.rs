@@ -30,9 +30,10 @@ impl Headers {
         let mut host = None;
         for header in given {
             let error = |what| HeaderError { name: header.name.clone(), what };
-            let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| error("its name is not valid"))?;
-            let mut value =
-                HeaderValue::from_bytes(header.value.trim().as_bytes()).map_err(|_| error("its value is not valid"))?;
+            let name =
+                HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| error("its name is not valid"))?;
+            let mut value = HeaderValue::from_bytes(header.value.trim().as_bytes())
+                .map_err(|_| error("its value is not valid"))?;
             value.set_sensitive(true);
             if name == HOST {
                 host = Some(header.value.trim().to_owned()).filter(|host| !host.is_empty());
@@ -92,7 +93,10 @@ mod tests {
             (&[("X-A", "1"), ("x-a", " 2 ")], &[accept, close, host, agent, "x-a: 1", "x-a: 2"]),
             (&[("host", "a.test")], &[accept, close, "host: a.test", agent]),
             (&[("User-Agent", ""), ("Accept", "")], &[close, host]),
-            (&[("user-agent", "me"), ("ACCEPT", "text/html")], &["accept: text/html", close, host, "user-agent: me"]),
+            (
+                &[("user-agent", "me"), ("ACCEPT", "text/html")],
+                &["accept: text/html", close, host, "user-agent: me"],
+            ),
             (&[("Content-Length", "5"), ("Transfer-Encoding", "chunked")], &[accept, close, host, agent]),
         ];
         for (given, expected) in table {
@@ -102,7 +106,9 @@ mod tests {
 
     #[test]
     fn a_header_that_cannot_be_sent_is_named_without_its_value() {
-        for (name, value) in [("X Y", "s3cret"), ("", "s3cret"), ("X-Y", "s3cret\r\nX: 1"), ("Host", "s3cret\0")] {
+        for (name, value) in
+            [("X Y", "s3cret"), ("", "s3cret"), ("X-Y", "s3cret\r\nX: 1"), ("Host", "s3cret\0")]
+        {
             let error = lines(&[(name, value)]).unwrap_err();
             assert_eq!(error.name, name);
             assert!(!error.to_string().contains("s3cret") && !format!("{error:?}").contains("s3cret"));

@@ -130,7 +130,9 @@ fn absolute(scheme: HttpScheme, text: &str) -> Redirect {
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, port)) if ip(host).is_some() => (host, port),
         Some(_) => return bad(),
-        None => authority.split_at_checked(authority.find(':').unwrap_or(authority.len())).unwrap_or((authority, "")),
+        None => authority
+            .split_at_checked(authority.find(':').unwrap_or(authority.len()))
+            .unwrap_or((authority, "")),
     };
     let port = match port.strip_prefix(':') {
         None if port.is_empty() => None,
@@ -186,7 +188,8 @@ fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(bytes.len());
     for (at, byte) in bytes.iter().enumerate() {
         let begins_escape = || {
-            bytes.get(at + 1).is_some_and(u8::is_ascii_hexdigit) && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit)
+            bytes.get(at + 1).is_some_and(u8::is_ascii_hexdigit)
+                && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit)
         };
         let plain = match byte {
             b'%' => begins_escape(),
@@ -275,7 +278,9 @@ mod tests {
     #[test]
     fn messages_show_no_query_and_no_user() {
         assert_eq!(base().shown(), "http://10.0.0.1:8080/a/b");
-        let Redirect::To { url, .. } = base().redirect("http://user:s3cret@h/p?token=s3cret") else { panic!() };
+        let Redirect::To { url, .. } = base().redirect("http://user:s3cret@h/p?token=s3cret") else {
+            panic!()
+        };
         assert_eq!(url.shown(), "http://h/p");
         assert_eq!(Url::new(Http, "fd00::1", 80, "/").shown(), "http://[fd00::1]:80/");
     }

@@ -1,0 +1,312 @@
+//! The real thing: `bulkhead up` with a private containerd, in a network namespace of its own, driven as a person would by
+//! files and the command line.
+//!
+//! A test that panics must leave nothing behind either, so dropping the node stops it like Ctrl-C.
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a harness: what fails here fails the test that uses it")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::wait;
+
+/// The processes of a node.
+pub const PROCESSES: [&str; 9] =
+    ["crigate", "evictd", "gateway", "imaged", "pleg", "prober", "statusd", "syncd", "volumed"];
+
+/// A node under its launcher.
+pub struct RealNode {
+    state: tempfile::TempDir,
+    launcher: Option<Child>,
+    flags: Vec<String>,
+}
+
+impl RealNode {
+    /// A node with every process up and healthy. It holds the images `local/busybox:1` and `local/busybox:2`.
+    pub async fn up(flags: &[&str]) -> Self {
+        let state = tempfile::Builder::new().prefix("bh").tempdir().expect("a state folder");
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut node = Self { state, launcher: None, flags };
+        node.launch();
+        node.healthy().await;
+        node.import_images();
+        node
+    }
+
+    /// Starts the launcher on the node's state folder.
+    pub fn launch(&mut self) {
+        let log = File::options().create(true).append(true).open(self.launcher_log()).expect("a log");
+        let child = Command::new(binary())
+            .arg("up")
+            .arg("--state")
+            .arg(self.state())
+            .args(["--containerd", "private", "--node-name", "node-a", "--peers"])
+            .arg(peers())
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log twice"))
+            .stderr(log)
+            .spawn()
+            .expect("the launcher");
+        self.launcher = Some(child);
+    }
+
+    /// The state folder.
+    pub fn state(&self) -> &Path {
+        self.state.path()
+    }
+
+    /// What the launcher has said so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.launcher_log()).unwrap_or_default()
+    }
+
+    fn launcher_log(&self) -> PathBuf {
+        self.state().join("launcher.log")
+    }
+
+    /// The launcher's own process.
+    pub fn launcher_pid(&self) -> u32 {
+        self.launcher.as_ref().expect("a launcher").id()
+    }
+
+    /// Waits until every process is ready and every check is good.
+    pub async fn healthy(&self) {
+        let what = format!("every process is healthy; the launcher's log is {}", self.launcher_log().display());
+        wait::until(&what, async || {
+            let status = self.status()?;
+            (status["health"]["healthy"] == true).then_some(())
+        })
+        .await;
+    }
+
+    /// Runs the command line against this node.
+    pub fn cli(&self, arguments: &[&str]) -> Output {
+        Command::new(binary())
+            .args(arguments)
+            .arg("--state")
+            .arg(self.state())
+            .stdin(Stdio::null())
+            .output()
+            .expect("the command line")
+    }
+
+    /// Standard output of a command that succeeds; `None` when it does not.
+    pub fn text(&self, arguments: &[&str]) -> Option<String> {
+        let output = self.cli(arguments);
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// `bulkhead status -o json`.
+    pub fn status(&self) -> Option<Value> {
+        serde_json::from_str(&self.text(&["status", "-o", "json"])?).ok()
+    }
+
+    /// Pid and uid of each process that is up.
+    pub fn processes(&self) -> BTreeMap<String, (u32, u32)> {
+        let status = self.status().unwrap_or_default();
+        let number = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
+        let all = status["processes"].as_array().cloned().unwrap_or_default();
+        let each = all.iter().filter_map(|p| {
+            Some((p["name"].as_str()?.to_owned(), (number(&p["pid"])?, number(&p["uid"])?)))
+        });
+        each.collect()
+    }
+
+    /// Every pod, with status.
+    pub fn pods(&self) -> BTreeMap<String, Pod> {
+        let list: Value = self
+            .text(&["get", "pods", "-o", "json"])
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let pods = items.into_iter().filter_map(|item| serde_json::from_value::<Pod>(item).ok());
+        let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default().trim_end_matches("-node-a").to_owned();
+        pods.map(|pod| (name(&pod), pod)).collect()
+    }
+
+    /// Refused manifests: file name to reason.
+    pub fn refused(&self) -> BTreeMap<String, String> {
+        let list: Value = self
+            .text(&["get", "pods", "-o", "json"])
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let refused = list["refused"].as_array().cloned().unwrap_or_default();
+        refused.iter().map(|r| (name(text(&r["source"])), text(&r["reason"]))).collect()
+    }
+
+    /// Statuses of the containers of a pod; empty while there are none.
+    pub fn containers(&self, pod: &str) -> Vec<ContainerStatus> {
+        let pod = self.pods().remove(pod);
+        pod.and_then(|pod| pod.status).and_then(|status| status.container_statuses).unwrap_or_default()
+    }
+
+    /// Ids of running containers, by `pod/container`.
+    pub fn running(&self) -> BTreeMap<String, String> {
+        let mut running = BTreeMap::new();
+        for (name, pod) in self.pods() {
+            let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+            for container in statuses {
+                let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
+                if let (true, Some(id)) = (runs, container.container_id) {
+                    running.insert(format!("{name}/{}", container.name), id);
+                }
+            }
+        }
+        running
+    }
+
+    /// Waits until all containers of a pod are ready; returns its id by container name.
+    pub async fn ready(&self, pod: &str) -> BTreeMap<String, String> {
+        self.ready_within(wait::BOUND, pod).await
+    }
+
+    /// As [`RealNode::ready`] with a bound of the test's own.
+    pub async fn ready_within(&self, bound: Duration, pod: &str) -> BTreeMap<String, String> {
+        wait::within(bound, &format!("{pod} is ready: {}", self.said()), async || {
+            let containers = self.containers(pod);
+            let ready = !containers.is_empty() && containers.iter().all(|c| c.ready);
+            ready.then(|| containers.into_iter().map(|c| (c.name, c.container_id.unwrap_or_default())).collect())
+        })
+        .await
+    }
+
+    /// Puts a manifest into the static pod directory, whole at once.
+    pub fn put(&self, file: &str, manifest: &Value) {
+        let part = self.state().join("part");
+        std::fs::write(&part, manifest.to_string()).expect("a manifest");
+        std::fs::rename(part, self.manifest(file)).expect("a manifest in its place");
+    }
+
+    /// Takes a manifest out again.
+    pub fn take(&self, file: &str) {
+        std::fs::remove_file(self.manifest(file)).expect("a manifest to remove");
+    }
+
+    /// Where a manifest is.
+    pub fn manifest(&self, file: &str) -> PathBuf {
+        self.state().join("manifests").join(file)
+    }
+
+    /// Kills a process of the node as `kill -9` does; returns its pid.
+    pub fn kill(&self, process: &str) -> u32 {
+        let (pid, _) = *self.processes().get(process).expect("the process is up");
+        signal(pid, Signal::SIGKILL);
+        pid
+    }
+
+    /// Waits until a process runs again under another pid and everything is healthy.
+    pub async fn back(&self, process: &str, before: u32, bound: Duration) {
+        wait::within(bound, &format!("{process} is back and all is healthy: {}", self.said()), async || {
+            let (pid, _) = *self.processes().get(process)?;
+            let healthy = self.status()?["health"]["healthy"] == true;
+            (pid != before && healthy).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends the node as Ctrl-C does; returns whether the launcher was content.
+    pub async fn down(&mut self) -> bool {
+        let Some(mut launcher) = self.launcher.take() else { return true };
+        signal(launcher.id(), Signal::SIGINT);
+        let done = wait::within(Duration::from_secs(120), "the launcher ends", async || {
+            launcher.try_wait().expect("the launcher is ours")
+        });
+        done.await.success()
+    }
+
+    /// Folder name that everything outside the state folder carries, such as `bulkhead-a1b2c3`.
+    pub fn id(&self) -> String {
+        let pods = self.state().join("run");
+        assert!(pods.exists() || self.launcher.is_none(), "the node was started");
+        let said = self.said();
+        let at = said.find("/bulkhead-").map(|at| &said[at + 1..]);
+        at.map(|text| text.chars().take("bulkhead-".len() + 6).collect()).unwrap_or_default()
+    }
+
+    fn import_images(&self) {
+        let tar = self.state().join("images.tar");
+        let applets = Command::new("/bin/busybox").arg("--list").output().expect("a static busybox in /bin");
+        let applets = String::from_utf8_lossy(&applets.stdout).into_owned();
+        for reference in ["local/busybox:1", "local/busybox:2"] {
+            let applets = applets.lines().filter(|name| *name != "busybox");
+            let image = bulkhead_imagetar::standard::busybox([reference], Path::new("/bin/busybox"), applets);
+            let mut file = File::create(&tar).expect("an image file");
+            let image = image.map_err(|error| error.to_string()).expect("a busybox image");
+            image.write_to(&mut file).expect("an image");
+            let imported = Command::new(peers().join("ctr"))
+                .arg("--address")
+                .arg(self.runtime_socket())
+                .args(["--namespace", "k8s.io", "images", "import"])
+                .arg(&tar)
+                .output()
+                .expect("ctr");
+            assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+        }
+        std::fs::remove_file(tar).expect("the image file goes");
+    }
+
+    /// The private runtime's socket, from the configuration that the launcher wrote.
+    pub fn runtime_socket(&self) -> PathBuf {
+        let mut found = None;
+        for entry in std::fs::read_dir(self.state().join("config.d")).into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let line = text.split(['\n', ',']).find(|line| line.contains("containerRuntimeEndpoint"));
+            found = found.or(line.and_then(|line| {
+                let at = line.find("unix://")?;
+                Some(PathBuf::from(line[at + "unix://".len()..].trim_matches(['"', ' ', '}', '\''])))
+            }));
+        }
+        found.expect("the launcher's configuration names the runtime")
+    }
+}
+
+impl Drop for RealNode {
+    #[expect(clippy::disallowed_methods, reason = "a destructor cannot wait otherwise")]
+    fn drop(&mut self) {
+        let Some(mut launcher) = self.launcher.take() else { return };
+        signal(launcher.id(), Signal::SIGINT);
+        for _ in 0..1200 {
+            if !matches!(launcher.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = launcher.kill();
+    }
+}
+
+/// Sends a signal; a process that is gone is fine.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// The program under test: cargo builds it beside the tests.
+pub fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let binary = test.parent().and_then(Path::parent).expect("target folder").join("bulkhead");
+    assert!(binary.exists(), "{} is not built: cargo build -p bulkhead", binary.display());
+    binary
+}
+
+/// Folder of the real peers.
+pub fn peers() -> PathBuf {
+    if let Some(peers) = std::env::var_os("BULKHEAD_PEERS") {
+        return peers.into();
+    }
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/build");
+    let output = Command::new(build).stderr(Stdio::inherit()).output().expect("tests/peers/build");
+    assert!(output.status.success(), "tests/peers/build failed");
+    String::from_utf8_lossy(&output.stdout).trim().into()
+}
