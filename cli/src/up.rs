@@ -161,7 +161,11 @@ fn lock(layout: &Layout) -> anyhow::Result<File> {
         Err(std::fs::TryLockError::WouldBlock) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
-            bail!("a node is running on {} already (pid {}): stop that one first, or choose another --state", layout.state().display(), pid.trim());
+            bail!(
+                "a node is running on {} already (pid {}): stop that one first, or choose another --state",
+                layout.state().display(),
+                pid.trim()
+            );
         }
         Err(std::fs::TryLockError::Error(error)) => return Err(error).with_context(name),
     }

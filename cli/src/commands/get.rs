@@ -48,7 +48,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         }
         match flags.output {
             Form::Json => output::print(&json(&pods)?),
-            Form::Table | Form::Wide => output::print(&text(&pods, flags.output == Form::Wide, SystemClock.now())),
+            Form::Table | Form::Wide => {
+                output::print(&text(&pods, flags.output == Form::Wide, SystemClock.now()))
+            }
         }
     })
 }

@@ -104,7 +104,8 @@ mod tests {
     fn durations_are_seconds() {
         assert_eq!(seconds("90s"), Ok(90));
         assert_eq!(seconds("1h30m"), Ok(5400));
-        for wrong in ["", "5", "s", "0s", "-5s", "1d", "5m!", "99999999999999999999s", "9999999999999999999h"] {
+        for wrong in ["", "5", "s", "0s", "-5s", "1d", "5m!", "99999999999999999999s", "9999999999999999999h"]
+        {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }

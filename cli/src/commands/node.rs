@@ -94,7 +94,9 @@ impl Node {
         while let Some(item) = stream.message().await.map_err(explain)? {
             match item.item {
                 Some(Item::PodJson(json)) => {
-                    all.pods.push(serde_json::from_slice(&json).context("the gateway sent a pod that is no pod")?);
+                    all.pods.push(
+                        serde_json::from_slice(&json).context("the gateway sent a pod that is no pod")?,
+                    );
                 }
                 Some(Item::Refused(refused)) => all.refused.push(refused),
                 None => {}
@@ -115,18 +117,24 @@ fn choose(pods: Vec<Pod>, name: &str, namespace: Option<&str>) -> anyhow::Result
         let own = pod.metadata.name.as_deref().unwrap_or_default();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
         let short = own.strip_suffix(node).and_then(|rest| rest.strip_suffix('-'));
-        (own == name || short == Some(name)) && namespace.is_none_or(|wanted| pod.metadata.namespace.as_deref() == Some(wanted))
+        (own == name || short == Some(name))
+            && namespace.is_none_or(|wanted| pod.metadata.namespace.as_deref() == Some(wanted))
     };
     let found: Vec<&Pod> = pods.iter().filter(wanted).collect();
     match found.as_slice() {
         [] => Err(anyhow!("there is no pod {name}: see `bulkhead get pods`")),
         [pod] => Ok((*pod).clone()),
         [first, ..] => {
-            let namespaces: Vec<_> = found.iter().filter_map(|pod| pod.metadata.namespace.as_deref()).collect();
+            let namespaces: Vec<_> =
+                found.iter().filter_map(|pod| pod.metadata.namespace.as_deref()).collect();
             // In one namespace, the full name is the one that counts.
             let full = found.iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
             match full {
-                Some(pod) if namespaces.iter().all(|namespace| Some(*namespace) == first.metadata.namespace.as_deref()) => {
+                Some(pod)
+                    if namespaces
+                        .iter()
+                        .all(|namespace| Some(*namespace) == first.metadata.namespace.as_deref()) =>
+                {
                     Ok((*pod).clone())
                 }
                 _ => Err(anyhow!("there are pods {name} in {}: say which with -n", namespaces.join(" and "))),
@@ -165,7 +173,14 @@ mod tests {
 
     #[test]
     fn a_static_pod_is_found_by_its_short_name() {
-        let pods = || vec![pod("default", "web-n"), pod("kube-system", "dns-n"), pod("default", "dns-n"), pod("default", "dns-n-n")];
+        let pods = || {
+            vec![
+                pod("default", "web-n"),
+                pod("kube-system", "dns-n"),
+                pod("default", "dns-n"),
+                pod("default", "dns-n-n"),
+            ]
+        };
         let name = |name, namespace| choose(pods(), name, namespace).map(|pod| pod.metadata.name.unwrap());
         assert_eq!(name("web", None).unwrap(), "web-n");
         assert_eq!(name("web-n", None).unwrap(), "web-n");

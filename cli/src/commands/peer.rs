@@ -39,7 +39,10 @@ pub async fn status(channel: &PeerChannel) -> Result<wire::ProcessStatus, Status
 }
 
 /// Spans that a process kept.
-pub async fn spans(channel: &PeerChannel, request: wire::ListSpansRequest) -> Result<Vec<wire::Span>, Status> {
+pub async fn spans(
+    channel: &PeerChannel,
+    request: wire::ListSpansRequest,
+) -> Result<Vec<wire::Span>, Status> {
     let request = with_deadline(request, SPANS);
     let mut client = ProcessClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES);
     Ok(client.list_spans(request).await?.into_inner().spans)

@@ -42,7 +42,10 @@ pub fn row(pod: &Pod, now: Timestamp) -> PodRow {
     let restarting: Vec<&ContainerStatus> =
         if waits_for_init.is_some() { init.iter().collect() } else { counted.clone() };
     let restarts: i32 = restarting.iter().map(|status| status.restart_count).sum();
-    let last = restarting.iter().filter_map(|status| Some(status.last_state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)).max();
+    let last = restarting
+        .iter()
+        .filter_map(|status| Some(status.last_state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0))
+        .max();
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "<none>".to_owned());
     PodRow {
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -65,7 +68,12 @@ fn since(pod: &Pod, status: &PodStatus) -> Option<Timestamp> {
     created.or(status.start_time.as_ref().map(|time| time.0))
 }
 
-fn reason(pod: &Pod, status: &PodStatus, containers: &[ContainerStatus], waits_for_init: Option<String>) -> String {
+fn reason(
+    pod: &Pod,
+    status: &PodStatus,
+    containers: &[ContainerStatus],
+    waits_for_init: Option<String>,
+) -> String {
     let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();
@@ -132,7 +140,11 @@ fn running(status: &ContainerStatus) -> bool {
 }
 
 fn ready(status: &PodStatus) -> bool {
-    status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 #[cfg(test)]
@@ -185,11 +197,18 @@ mod tests {
     #[test]
     fn the_worst_that_happens_is_the_status() {
         let status = |init: Value, containers: Value| {
-            of(json!({ "phase": "Pending", "initContainerStatuses": init, "containerStatuses": containers })).status
+            of(json!({ "phase": "Pending", "initContainerStatuses": init, "containerStatuses": containers }))
+                .status
         };
         let started = json!([done("i"), runs("s", 0)]);
-        assert_eq!(status(started.clone(), json!([waits("a", "ImagePullBackOff"), runs("b", 0)])), "ImagePullBackOff");
-        assert_eq!(status(started.clone(), json!([runs("a", 0), waits("b", "CrashLoopBackOff")])), "CrashLoopBackOff");
+        assert_eq!(
+            status(started.clone(), json!([waits("a", "ImagePullBackOff"), runs("b", 0)])),
+            "ImagePullBackOff"
+        );
+        assert_eq!(
+            status(started.clone(), json!([runs("a", 0), waits("b", "CrashLoopBackOff")])),
+            "CrashLoopBackOff"
+        );
         assert_eq!(status(json!([waits("i", "PodInitializing")]), json!([])), "Init:0/2");
         assert_eq!(status(json!([done("i"), waits("s", "ErrImagePull")]), json!([])), "Init:ErrImagePull");
         assert_eq!(status(started, json!([done("a"), done("b")])), "Completed");
@@ -199,6 +218,9 @@ mod tests {
     #[test]
     fn a_pod_without_a_status_is_unknown() {
         let row = row(&Pod::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!((row.ready.as_str(), row.status.as_str(), row.age.as_str()), ("0/0", "Unknown", "<unknown>"));
+        assert_eq!(
+            (row.ready.as_str(), row.status.as_str(), row.age.as_str()),
+            ("0/0", "Unknown", "<unknown>")
+        );
     }
 }

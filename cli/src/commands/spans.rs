@@ -42,7 +42,8 @@ pub fn tree(spans: &[Kept]) -> Vec<(usize, &Kept)> {
     }
     let mut order = Vec::with_capacity(spans.len());
     let mut seen = BTreeSet::new();
-    let mut next: Vec<(usize, &Kept)> = children.remove("").unwrap_or_default().into_iter().rev().map(|kept| (0, kept)).collect();
+    let mut next: Vec<(usize, &Kept)> =
+        children.remove("").unwrap_or_default().into_iter().rev().map(|kept| (0, kept)).collect();
     while let Some((depth, kept)) = next.pop() {
         // The same span twice, or parents in a ring, must not hang a picture.
         if !seen.insert(kept.span.span_id.as_str()) {
@@ -61,15 +62,18 @@ pub fn waterfall(spans: &[Kept]) -> String {
     let begin = order.iter().map(|(_, kept)| kept.span.start_unix_nano).min().unwrap_or(0);
     let end = order.iter().map(|(_, kept)| kept.span.end_unix_nano).max().unwrap_or(begin);
     let total = end.saturating_sub(begin).max(1);
-    let name = |depth: usize, kept: &Kept| format!("{}{}", "  ".repeat(depth.min(DEPTH)), plain(&kept.span.name));
+    let name =
+        |depth: usize, kept: &Kept| format!("{}{}", "  ".repeat(depth.min(DEPTH)), plain(&kept.span.name));
     let names = order.iter().map(|(depth, kept)| name(*depth, kept).chars().count()).max().unwrap_or(0);
     let processes = order.iter().map(|(_, kept)| kept.process.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (depth, kept) in &order {
         let span = &kept.span;
-        let bar = bar(span.start_unix_nano.saturating_sub(begin), span.end_unix_nano.saturating_sub(begin), total);
+        let bar =
+            bar(span.start_unix_nano.saturating_sub(begin), span.end_unix_nano.saturating_sub(begin), total);
         let took = millis(span.end_unix_nano.saturating_sub(span.start_unix_nano));
-        let error = if span.error.is_empty() { String::new() } else { format!("  failed: {}", plain(&span.error)) };
+        let error =
+            if span.error.is_empty() { String::new() } else { format!("  failed: {}", plain(&span.error)) };
         let line = format!(
             "{:<names$}  {:<processes$}  |{bar}| {took:>9} ms{error}",
             name(*depth, kept),
@@ -140,7 +144,12 @@ mod tests {
 
     #[test]
     fn rings_and_doubles_end() {
-        let ring = [kept("a", "x", "y", 0, 1), kept("a", "y", "x", 0, 1), kept("a", "z", "z", 0, 1), kept("a", "z", "z", 0, 1)];
+        let ring = [
+            kept("a", "x", "y", 0, 1),
+            kept("a", "y", "x", 0, 1),
+            kept("a", "z", "z", 0, 1),
+            kept("a", "z", "z", 0, 1),
+        ];
         let order: Vec<_> = tree(&ring).into_iter().map(|(_, kept)| kept.span.span_id.clone()).collect();
         assert_eq!(order, ["z"], "a ring has no beginning");
         assert_eq!(waterfall(&[]), "");
@@ -148,7 +157,8 @@ mod tests {
 
     #[test]
     fn the_newest_trace_is_the_one_that_began_last() {
-        let mut spans = vec![kept("a", "1", "", 10, 500), kept("a", "2", "", 20, 30), kept("a", "3", "", 40, 45)];
+        let mut spans =
+            vec![kept("a", "1", "", 10, 500), kept("a", "2", "", 20, 30), kept("a", "3", "", 40, 45)];
         spans[0].span.trace_id = "old".into();
         spans[2].span.trace_id = "old".into();
         assert_eq!(newest_trace(&spans).as_deref(), Some("t"));
@@ -157,7 +167,9 @@ mod tests {
 
     #[test]
     fn any_times_make_a_bar_of_one_length() {
-        for (start, end, total) in [(0, 0, 0), (0, 1, 1), (5, 2, 10), (u64::MAX, u64::MAX, 1), (0, u64::MAX, u64::MAX)] {
+        for (start, end, total) in
+            [(0, 0, 0), (0, 1, 1), (5, 2, 10), (u64::MAX, u64::MAX, 1), (0, u64::MAX, u64::MAX)]
+        {
             let bar = bar(start, end, total);
             assert_eq!(bar.len(), BAR, "{start} {end} {total}");
             assert!(bar.contains('#'));

@@ -57,7 +57,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let found = super::small_runtime()?.block_on(ask(&node));
     match flags.output {
         Form::Table => output::print(&text(&found, SystemClock.now())),
-        Form::Json => output::print(&serde_json::to_string_pretty(&json(&found)).context("cannot print the status")?),
+        Form::Json => {
+            output::print(&serde_json::to_string_pretty(&json(&found)).context("cannot print the status")?)
+        }
     }
 }
 
@@ -82,7 +84,9 @@ fn text(found: &Found, now: Timestamp) -> String {
         let checks = status.checks.iter().filter(|check| !check.ok);
         notes.extend(checks.map(|check| vec![name.clone(), check.name.clone(), check.reason.clone()]));
         let peers = status.peers.iter().filter(|peer| !peer.connected && asked(peer));
-        notes.extend(peers.map(|peer| vec![name.clone(), format!("-> {}", peer.name), peer.last_error.clone()]));
+        notes.extend(
+            peers.map(|peer| vec![name.clone(), format!("-> {}", peer.name), peer.last_error.clone()]),
+        );
     }
     if !notes.is_empty() {
         text.push('\n');
@@ -137,7 +141,11 @@ fn health(health: &Result<Vec<HealthCheck>, String>) -> String {
                 .filter(|check| !check.ok)
                 .map(|check| format!("  {} {}: {}\n", check.process, check.name, check.reason))
                 .collect();
-            if bad.is_empty() { "Node: healthy\n".to_owned() } else { format!("Node: not healthy\n{}", bad.concat()) }
+            if bad.is_empty() {
+                "Node: healthy\n".to_owned()
+            } else {
+                format!("Node: not healthy\n{}", bad.concat())
+            }
         }
     }
 }
@@ -155,29 +163,33 @@ fn timestamp(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
 
 fn json(found: &Found) -> Value {
     let time = |time: &Option<prost_types::Timestamp>| timestamp(time.as_ref()).map(|time| time.to_string());
-    let processes: Vec<_> = found.processes.iter().map(|(name, status)| match status {
-        Err(reason) => json!({ "name": name, "up": false, "reason": reason }),
-        Ok(status) => json!({
-            "name": name,
-            "up": true,
-            "version": status.version,
-            "pid": status.pid,
-            "uid": status.uid,
-            "startedAt": time(&status.started_at),
-            "ready": status.ready,
-            "checks": status.checks.iter().map(|check| json!({
-                "name": check.name, "ok": check.ok, "reason": check.reason, "since": time(&check.since),
-            })).collect::<Vec<_>>(),
-            "peers": status.peers.iter().map(|peer| json!({
-                "name": peer.name, "connected": peer.connected, "since": time(&peer.since),
-                "lastError": peer.last_error, "lastErrorAt": time(&peer.last_error_at),
-            })).collect::<Vec<_>>(),
-            "lastError": status.last_error,
-            "lastErrorAt": time(&status.last_error_at),
-            "suppressedLogLines": status.suppressed_log_lines,
-            "refusedCalls": status.refused_calls,
-        }),
-    }).collect();
+    let processes: Vec<_> = found
+        .processes
+        .iter()
+        .map(|(name, status)| match status {
+            Err(reason) => json!({ "name": name, "up": false, "reason": reason }),
+            Ok(status) => json!({
+                "name": name,
+                "up": true,
+                "version": status.version,
+                "pid": status.pid,
+                "uid": status.uid,
+                "startedAt": time(&status.started_at),
+                "ready": status.ready,
+                "checks": status.checks.iter().map(|check| json!({
+                    "name": check.name, "ok": check.ok, "reason": check.reason, "since": time(&check.since),
+                })).collect::<Vec<_>>(),
+                "peers": status.peers.iter().map(|peer| json!({
+                    "name": peer.name, "connected": peer.connected, "since": time(&peer.since),
+                    "lastError": peer.last_error, "lastErrorAt": time(&peer.last_error_at),
+                })).collect::<Vec<_>>(),
+                "lastError": status.last_error,
+                "lastErrorAt": time(&status.last_error_at),
+                "suppressedLogLines": status.suppressed_log_lines,
+                "refusedCalls": status.refused_calls,
+            }),
+        })
+        .collect();
     let health = match &found.health {
         Err(reason) => json!({ "known": false, "reason": reason }),
         Ok(checks) => json!({
@@ -199,8 +211,10 @@ mod tests {
 
     fn found() -> Found {
         let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
-        let check = |ok, reason: &str| Check { name: "runtime".into(), ok, reason: reason.into(), since: at(0) };
-        let peer = |name: &str, connected| Peer { name: name.into(), connected, since: at(0), ..Default::default() };
+        let check =
+            |ok, reason: &str| Check { name: "runtime".into(), ok, reason: reason.into(), since: at(0) };
+        let peer =
+            |name: &str, connected| Peer { name: name.into(), connected, since: at(0), ..Default::default() };
         let well = ProcessStatus {
             pid: 12,
             uid: 64203,

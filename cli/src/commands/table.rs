@@ -1,7 +1,7 @@
 //! Tables as kubectl draws them: no borders, three spaces between columns.
 
-use comfy_table::presets::NOTHING;
 use comfy_table::Table;
+use comfy_table::presets::NOTHING;
 
 /// Draws rows under a header. Pure.
 pub fn draw(header: &[&str], rows: &[Vec<String>]) -> String {

@@ -44,7 +44,10 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         let uid = pod.metadata.uid.unwrap_or_default();
         let spans = newest(&node, &uid).await;
         if spans.is_empty() {
-            bail!("no process remembers a start of pod {}: it was before their last restart, or too long ago", flags.pod);
+            bail!(
+                "no process remembers a start of pod {}: it was before their last restart, or too long ago",
+                flags.pod
+            );
         }
         match flags.output {
             Form::Text => output::print(&text(&spans)),

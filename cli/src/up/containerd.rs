@@ -47,7 +47,10 @@ impl Peers {
         };
         let containerd = need("containerd")?;
         let shim = need("containerd-shim-runc-v2")?;
-        let cni = ["/usr/lib/cni", "/opt/cni/bin"].map(Path::new).into_iter().find(|dir| dir.join("bridge").is_file());
+        let cni = ["/usr/lib/cni", "/opt/cni/bin"]
+            .map(Path::new)
+            .into_iter()
+            .find(|dir| dir.join("bridge").is_file());
         Ok(Self {
             containerd,
             shim: shim.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -55,7 +58,9 @@ impl Peers {
             ctr: command::find("ctr", folder),
             pause: command::find("pause", folder),
             cni: cni
-                .context("there are no CNI plug-ins in /usr/lib/cni: apt-get install containernetworking-plugins")?
+                .context(
+                    "there are no CNI plug-ins in /usr/lib/cni: apt-get install containernetworking-plugins",
+                )?
                 .to_owned(),
         })
     }

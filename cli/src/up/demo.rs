@@ -95,9 +95,12 @@ impl Demo {
             bail!("--demo needs --containerd private: it brings its own image");
         };
         if peers.ctr.is_none() || peers.pause.is_none() {
-            bail!("--demo needs `ctr` and `pause` beside containerd: pass --peers with the folder that tests/peers/build prints");
+            bail!(
+                "--demo needs `ctr` and `pause` beside containerd: pass --peers with the folder that tests/peers/build prints"
+            );
         }
-        let busybox = command::find("busybox", None).context("there is no busybox: apt-get install busybox-static")?;
+        let busybox =
+            command::find("busybox", None).context("there is no busybox: apt-get install busybox-static")?;
         Ok(Self { peers: peers.clone(), image: image(&busybox)? })
     }
 
@@ -134,8 +137,9 @@ fn image(busybox: &Path) -> anyhow::Result<ImageBuilder> {
     let listed = std::process::Command::new(busybox).arg("--list").output();
     let listed = listed.with_context(|| format!("cannot run {}", busybox.display()))?;
     let applets = String::from_utf8_lossy(&listed.stdout).into_owned();
-    standard::busybox([IMAGE], busybox, applets.lines())
-        .with_context(|| format!("{} cannot go into an image: apt-get install busybox-static", busybox.display()))
+    standard::busybox([IMAGE], busybox, applets.lines()).with_context(|| {
+        format!("{} cannot go into an image: apt-get install busybox-static", busybox.display())
+    })
 }
 
 async fn wait_ready(node: &asking::Node, started: Instant) -> anyhow::Result<Pod> {
@@ -162,7 +166,10 @@ fn is_demo(pod: &Pod) -> bool {
 
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
-    conditions.unwrap_or_default().iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions
+        .unwrap_or_default()
+        .iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ pub fn plan(layout: &Layout, identities: &Identities) -> anyhow::Result<Vec<Fold
         let found = identities.process.get(process).copied();
         found.with_context(|| format!("{process} has no uid"))
     };
-    let group = |name: &str| identities.groups.get(name).copied().with_context(|| format!("{name} has no gid"));
+    let group =
+        |name: &str| identities.groups.get(name).copied().with_context(|| format!("{name} has no gid"));
     let (bulkhead, logs) = (group(GROUP)?, group(LOG_GROUP)?);
     let shared = |owner: Identity, gid: u32| Identity { uid: owner.uid, gid };
     let folder = |path: PathBuf, owner: Identity, mode: u32| Folder { path, owner, mode };
@@ -60,7 +61,6 @@ pub fn plan(layout: &Layout, identities: &Identities) -> anyhow::Result<Vec<Fold
 
 /// Makes the folders and removes sockets of earlier lives. The launcher's lock must be held: nobody listens then.
 pub fn make(layout: &Layout, identities: &Identities) -> anyhow::Result<()> {
-    reachable(layout.state())?;
     for folder in plan(layout, identities)? {
         apply(&folder).with_context(|| format!("cannot prepare {}", folder.path.display()))?;
     }
@@ -70,8 +70,10 @@ pub fn make(layout: &Layout, identities: &Identities) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes down who is who. A folder that was made with other uids holds files that these could not read.
-pub fn write_identities(layout: &Layout, identities: &Identities) -> anyhow::Result<()> {
+/// Whether the state folder can be used: by other users, and with these uids. A folder that was made with others holds
+/// files that these could not read.
+pub fn check(layout: &Layout, identities: &Identities) -> anyhow::Result<()> {
+    reachable(layout.state())?;
     let path = layout.identities();
     if path.exists() && Identities::read(&path).ok().as_ref() != Some(identities) {
         bail!(
@@ -79,8 +81,13 @@ pub fn write_identities(layout: &Layout, identities: &Identities) -> anyhow::Res
             layout.state().display()
         );
     }
+    Ok(())
+}
+
+/// Writes down who is who.
+pub fn write_identities(layout: &Layout, identities: &Identities) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(identities).context("cannot print the identities")?;
-    write(&path, text.as_bytes())
+    write(&layout.identities(), text.as_bytes())
 }
 
 /// This program under each process' name: `ps` tells them apart, any user can run them, and a build that replaces the
@@ -112,7 +119,8 @@ pub fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
 /// The processes are other users: they must get as far as the state folder.
 fn reachable(state: &Path) -> anyhow::Result<()> {
     for parent in state.ancestors().skip(1) {
-        let mode = fs::metadata(parent).with_context(|| format!("cannot look at {}", parent.display()))?.mode();
+        let mode =
+            fs::metadata(parent).with_context(|| format!("cannot look at {}", parent.display()))?.mode();
         if mode & 0o001 == 0 {
             bail!(
                 "--state {} is inside {}, which other users cannot enter: choose another folder, such as /var/lib/bulkhead",
@@ -167,12 +175,14 @@ mod tests {
         assert_eq!(find(layout.pods()).owner.uid, ids("syncd").uid);
         let logs = find(layout.pod_logs());
         assert_eq!((logs.mode, logs.owner.gid), (0o2750, identities.groups[LOG_GROUP]));
-        assert_eq!(find(layout.states().join("syncd")), &Folder {
-            path: "/s/state/syncd".into(),
-            owner: ids("syncd"),
-            mode: 0o700,
-        });
-        assert!(!plan.iter().any(|folder| folder.path == layout.states().join("pleg")), "pleg writes nothing");
+        assert_eq!(
+            find(layout.states().join("syncd")),
+            &Folder { path: "/s/state/syncd".into(), owner: ids("syncd"), mode: 0o700 }
+        );
+        assert!(
+            !plan.iter().any(|folder| folder.path == layout.states().join("pleg")),
+            "pleg writes nothing"
+        );
         for (index, folder) in plan.iter().enumerate() {
             let parent = folder.path.parent().unwrap();
             let made = plan.iter().take(index).any(|earlier| earlier.path == parent);
@@ -185,10 +195,21 @@ mod tests {
     #[test]
     fn a_folder_of_other_uids_is_not_taken_over() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(dir.path().to_owned()).unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let layout = Layout::new(dir.path().join("s")).unwrap();
+        fs::create_dir(layout.state()).unwrap();
+        check(&layout, &Identities::from_base(1000)).unwrap();
         write_identities(&layout, &Identities::from_base(1000)).unwrap();
-        write_identities(&layout, &Identities::from_base(1000)).unwrap();
-        let error = write_identities(&layout, &Identities::from_base(2000)).unwrap_err();
+        check(&layout, &Identities::from_base(1000)).unwrap();
+        let error = check(&layout, &Identities::from_base(2000)).unwrap_err();
         assert!(error.to_string().contains("--uid-base"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_others_cannot_reach_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let error = reachable(&dir.path().join("s")).unwrap_err();
+        assert!(error.to_string().contains("choose another folder"), "{error}");
     }
 }

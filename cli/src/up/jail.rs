@@ -95,7 +95,8 @@ fn drop_privileges(user: &User, wanted: &CapsHashSet) -> anyhow::Result<()> {
             let _ = caps::drop(None, CapSet::Bounding, capability);
         }
     }
-    caps::clear(None, CapSet::Ambient).map_err(|error| anyhow!("cannot clear ambient capabilities: {error}"))?;
+    caps::clear(None, CapSet::Ambient)
+        .map_err(|error| anyhow!("cannot clear ambient capabilities: {error}"))?;
     caps::clear(None, CapSet::Inheritable)
         .map_err(|error| anyhow!("cannot clear inheritable capabilities: {error}"))?;
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -121,7 +122,8 @@ fn wanted(user: &User) -> anyhow::Result<CapsHashSet> {
     if user.uid == 0 || user.gid == 0 || user.groups.contains(&0) {
         bail!("a process may not be root, nor in root's group");
     }
-    let parse = |name: &String| name.parse::<Capability>().map_err(|_| anyhow!("there is no capability {name:?}"));
+    let parse =
+        |name: &String| name.parse::<Capability>().map_err(|_| anyhow!("there is no capability {name:?}"));
     user.capabilities.iter().map(parse).collect()
 }
 
@@ -205,7 +207,9 @@ mod tests {
         assert!(wanted(&User { uid: 0, ..user() }).is_err());
         assert!(wanted(&User { gid: 0, ..user() }).is_err());
         assert!(wanted(&User { groups: vec![5, 0], ..user() }).is_err());
-        assert!(wanted(&User { capabilities: vec!["CAP_SYS_ADMIN".into(), "ALL".into()], ..user() }).is_err());
+        assert!(
+            wanted(&User { capabilities: vec!["CAP_SYS_ADMIN".into(), "ALL".into()], ..user() }).is_err()
+        );
     }
 
     #[test]

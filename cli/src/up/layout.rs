@@ -144,7 +144,9 @@ impl Layout {
 
 /// Whether `path` is in `folder` and not `folder` itself.
 pub fn is_below(path: &Path, folder: &Path) -> bool {
-    path != folder && path.starts_with(folder) && !path.components().any(|part| part.as_os_str() == OsStr::new(".."))
+    path != folder
+        && path.starts_with(folder)
+        && !path.components().any(|part| part.as_os_str() == OsStr::new(".."))
 }
 
 #[cfg(test)]
@@ -169,7 +171,10 @@ mod tests {
         assert!(layout.bridge().len() <= 15);
         assert!(layout.volatile().join("s").as_os_str().len() <= 42);
         for process in bulkhead_api::access::ACCESS.process.keys() {
-            assert!(layout.cri().join(format!("{process}.sock")).as_os_str().len() <= SOCKET_PATH, "{process}");
+            assert!(
+                layout.cri().join(format!("{process}.sock")).as_os_str().len() <= SOCKET_PATH,
+                "{process}"
+            );
         }
         assert!(Layout::new(format!("{longest}s").into()).is_err());
     }

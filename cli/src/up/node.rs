@@ -60,6 +60,7 @@ impl Node {
     /// Decides, and finds out what is missing. Makes nothing.
     pub fn plan(flags: &Flags, layout: Layout) -> anyhow::Result<Self> {
         let identities = Arc::new(Identities::from_base(flags.uid_base));
+        folders::check(&layout, &identities)?;
         let (runtime, socket) = match &flags.containerd {
             Containerd::Private => {
                 (RuntimeChoice::Private(Peers::find(flags.peers.as_deref())?), containerd::socket(&layout))
@@ -118,7 +119,8 @@ impl Node {
         if let RuntimeChoice::Private(peers) = &self.runtime {
             self.start_containerd(peers, programs).await?;
         }
-        let (gate, rest): (Vec<&str>, Vec<&str>) = processes::NAMES.iter().partition(|name| **name == "crigate");
+        let (gate, rest): (Vec<&str>, Vec<&str>) =
+            processes::NAMES.iter().partition(|name| **name == "crigate");
         for names in [gate, rest] {
             let first = programs.processes.len();
             for name in names {
@@ -135,7 +137,10 @@ impl Node {
     async fn start_containerd(&self, peers: &Peers, programs: &mut Programs) -> anyhow::Result<()> {
         let runtime = self.cri();
         if runtime.answers().await.is_ok() {
-            bail!("{} is in use by another containerd: stop that one first", containerd::socket(&self.layout).display());
+            bail!(
+                "{} is in use by another containerd: stop that one first",
+                containerd::socket(&self.layout).display()
+            );
         }
         let program = Program {
             name: "containerd".to_owned(),
@@ -228,7 +233,11 @@ impl Node {
     /// One line for people: that it runs, and what to do with it.
     pub fn summary(&self, took: Duration) -> String {
         let state = self.layout.state().display();
-        let flag = if state.to_string() == "/var/lib/bulkhead" { String::new() } else { format!(" --state {state}") };
+        let flag = if state.to_string() == "/var/lib/bulkhead" {
+            String::new()
+        } else {
+            format!(" --state {state}")
+        };
         let network = if self.own_network {
             format!("; its network: ip netns exec {} ...", self.layout.netns())
         } else {

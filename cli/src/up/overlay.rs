@@ -23,14 +23,18 @@ impl NodeConfig {
     pub fn new(file: Option<&Path>, layout: &Layout, runtime: &Path) -> anyhow::Result<Self> {
         let (name, base) = match file {
             Some(file) => {
-                let text = std::fs::read(file).with_context(|| format!("cannot read --config {}", file.display()))?;
+                let text = std::fs::read(file)
+                    .with_context(|| format!("cannot read --config {}", file.display()))?;
                 (file.display().to_string(), text)
             }
-            None => ("config.yaml".to_owned(), format!("apiVersion: {API_VERSION}\nkind: {KIND}\n").into_bytes()),
+            None => {
+                ("config.yaml".to_owned(), format!("apiVersion: {API_VERSION}\nkind: {KIND}\n").into_bytes())
+            }
         };
         let overlay = overlay(layout, runtime);
-        let sources = [Source { name: &name, text: &base }, Source { name: "the launcher", text: overlay.as_bytes() }];
-        let loaded = parse(&sources).context("--config cannot be used")?;
+        let sources =
+            [Source { name: &name, text: &base }, Source { name: "the launcher", text: overlay.as_bytes() }];
+        let loaded = parse(&sources)?;
         Ok(Self { base, overlay, config: loaded.config })
     }
 
@@ -70,7 +74,8 @@ mod tests {
     fn the_launchers_fields_win_and_the_users_stay() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("k.yaml");
-        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\nhealthzPort: 12345\nstaticPodPath: /etc/x\n");
+        let text =
+            format!("apiVersion: {API_VERSION}\nkind: {KIND}\nhealthzPort: 12345\nstaticPodPath: /etc/x\n");
         std::fs::write(&file, text).unwrap();
         let node = NodeConfig::new(Some(&file), &layout(), Path::new("/run/c.sock")).unwrap();
         assert_eq!(node.config.healthz_port, 12345);

@@ -50,7 +50,8 @@ impl Runtime {
         let sandboxes = sandboxes.context("cannot list pods at the container runtime")?.into_inner().items;
         let containers = with_deadline(wire::ListContainersRequest { filter: None }, CALL);
         let containers = self.client.clone().list_containers(containers).await;
-        let containers = containers.context("cannot list containers at the container runtime")?.into_inner().containers;
+        let containers =
+            containers.context("cannot list containers at the container runtime")?.into_inner().containers;
         let mine: Vec<&str> = sandboxes
             .iter()
             .filter(|sandbox| ours(sandbox.metadata.as_ref().map_or("", |metadata| &metadata.uid)))

@@ -156,7 +156,10 @@ impl Subject {
             };
             if !said && started.elapsed() >= READY {
                 said = true;
-                output::event(&format!("{name} is not ready after {} s ({missing}); still waiting", READY.as_secs()));
+                output::event(&format!(
+                    "{name} is not ready after {} s ({missing}); still waiting",
+                    READY.as_secs()
+                ));
             }
             sleep(Duration::from_millis(if said { 1000 } else { 30 })).await;
         }

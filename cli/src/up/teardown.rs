@@ -21,9 +21,16 @@ use crate::output;
 
 /// How long killed processes may take to leave their cgroups.
 const CGROUPS: Duration = Duration::from_secs(15);
+/// How long shims may take to end by themselves.
+const SHIMS: Duration = Duration::from_secs(2);
 
 /// Stops the processes, removes pods unless `keep_pods`, and takes down what was made for them.
-pub async fn stop(node: &Node, programs: Programs, keep_pods: bool, interrupts: Interrupts) -> anyhow::Result<()> {
+pub async fn stop(
+    node: &Node,
+    programs: Programs,
+    keep_pods: bool,
+    interrupts: Interrupts,
+) -> anyhow::Result<()> {
     let Programs { containerd, processes } = programs;
     let killers: Vec<_> = processes.iter().map(Supervised::killer).collect();
     let hurry = interrupts.hurry();
@@ -107,7 +114,7 @@ async fn clear(node: &Node) -> Vec<anyhow::Error> {
     let private = matches!(node.runtime, RuntimeChoice::Private(_));
     let mut wrong = Vec::new();
     if private {
-        kill_shims(&layout.volatile());
+        wrong.extend(end_shims(&layout.volatile()).await.err());
     }
     wrong.extend(clear_cgroups(&layout.cgroup()).await.err());
     let mut folders = vec![layout.pods()];
@@ -115,7 +122,9 @@ async fn clear(node: &Node) -> Vec<anyhow::Error> {
         folders.extend([layout.volatile(), layout.containerd()]);
     }
     match unmount_below(&folders) {
-        Ok(stayed) => wrong.extend(stayed.iter().map(|path| anyhow::anyhow!("{} is still mounted", path.display()))),
+        Ok(stayed) => {
+            wrong.extend(stayed.iter().map(|path| anyhow::anyhow!("{} is still mounted", path.display())))
+        }
         Err(error) => wrong.push(error),
     }
     // With a mount still in it, removing a folder would remove what is mounted.
@@ -126,11 +135,9 @@ async fn clear(node: &Node) -> Vec<anyhow::Error> {
             wrong.extend(remove(&layout.volatile()).err());
         }
     }
-    if node.own_network {
-        wrong.extend(netns::remove(&layout.netns()).await.err());
-    } else if private {
-        wrong.extend(netns::remove_bridge(&layout.bridge()).await.err());
-    }
+    // Both, since an earlier life may have had the other kind of network.
+    wrong.extend(netns::remove(&layout.netns()).await.err());
+    wrong.extend(netns::remove_bridge(&layout.bridge()).await.err());
     if private {
         // The CNI library keeps its cache there, whatever it is told. Only an empty folder goes.
         for folder in ["/var/lib/cni/results", "/var/lib/cni"] {
@@ -165,19 +172,38 @@ async fn clear_cgroups(root: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Shims of a containerd that could not be asked any more. They name its folder in their command line.
-fn kill_shims(volatile: &Path) {
-    let needle = volatile.as_os_str().as_encoded_bytes();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-        let Some(pid) = pid else { continue };
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+/// Shims end with their pods; those of a containerd that could not be asked any more are killed.
+async fn end_shims(volatile: &Path) -> anyhow::Result<()> {
+    let started = Instant::now();
+    loop {
+        let shims = shims(volatile);
+        if shims.is_empty() {
+            return Ok(());
+        }
+        let waited = started.elapsed();
+        if waited > SHIMS * 2 {
+            bail!("shims of the container runtime do not end: {shims:?}");
+        }
+        if waited > SHIMS {
+            for pid in shims {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Pids of the shims of the private runtime. They name its folder in their command line.
+fn shims(volatile: &Path) -> Vec<i32> {
+    let folder = volatile.as_os_str().as_encoded_bytes();
+    let is_ours = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
         let program = words.next().unwrap_or_default();
-        if program.ends_with(b"containerd-shim-runc-v2") && words.any(|word| below(word, needle)) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
+        program.ends_with(b"containerd-shim-runc-v2") && words.any(|word| below(word, folder))
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_ours).collect()
 }
 
 /// Whether `word` is a path in `folder`.

@@ -10,9 +10,11 @@ mod health;
 mod logs;
 mod process;
 mod run;
+mod state_file;
 mod supervise;
 
 pub use context::{Check, Context, Parts};
 pub use exit::{Exit, ServiceError};
 pub use flags::{CommonFlags, LogFormat};
 pub use run::{NoFlags, Service, main, run_to_exit};
+pub use state_file::{StateFile, StateFileError};

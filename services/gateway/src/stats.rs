@@ -106,11 +106,14 @@ struct ProcessStats {
 
 /// evictd's figures in the kubelet's form.
 pub(crate) fn summary(from: wire::Summary, extent: Extent) -> Summary {
-    let whole = extent == Extent::Whole;
     let node = from.node.unwrap_or_default();
     // Processes are counted in the same collection.
     let counted = node.cpu.as_ref().and_then(|cpu| date(cpu.time_unix_nano));
-    let rlimit = whole.then_some(Rlimit { time: counted, maxpid: node.max_pid, curproc: node.process_count });
+    let rlimit = (extent == Extent::Whole).then_some(Rlimit {
+        time: counted,
+        maxpid: node.max_pid,
+        curproc: node.process_count,
+    });
     Summary {
         node: Node {
             node_name: node.node_name,
@@ -120,21 +123,19 @@ pub(crate) fn summary(from: wire::Summary, extent: Extent) -> Summary {
             memory: node.memory.map(memory),
             rlimit: rlimit.filter(|rlimit| rlimit.maxpid > 0),
         },
-        pods: from.pods.into_iter().map(|from| pod(from, whole)).collect(),
+        pods: from.pods.into_iter().map(|from| pod(from, extent)).collect(),
     }
 }
 
-fn pod(from: wire::PodStats, whole: bool) -> Pod {
+fn pod(from: wire::PodStats, extent: Extent) -> Pod {
+    let counted = from.process_count.filter(|_| extent == Extent::Whole);
     Pod {
         pod_ref: PodRef { name: from.name, namespace: from.namespace, uid: from.uid },
         start_time: date(from.start_unix_nano),
         containers: from.containers.into_iter().map(container).collect(),
         cpu: from.cpu.map(cpu),
         memory: from.memory.map(memory),
-        process_stats: from
-            .process_count
-            .filter(|_| whole)
-            .map(|process_count| ProcessStats { process_count }),
+        process_stats: counted.map(|process_count| ProcessStats { process_count }),
     }
 }
 

@@ -103,12 +103,13 @@ mod tests {
         let node = TestNode::new().await;
         let context = node.context("prober");
         let store = Store::new(context.own_state_dir());
-        std::fs::write(context.own_state_dir(), "in the way").unwrap();
+        let in_the_way = context.own_state_dir().join("results.json.new");
+        std::fs::create_dir_all(&in_the_way).unwrap();
         let sender = watch::Sender::new(known(&[]));
         let mut saver = Saver::new(store.clone(), sender.subscribe(), context.check("kept results"));
         sender.send_replace(known(&["1"]));
         assert!(matches!(saver.reconcile(Trigger::Woken).await, Next::Failed(_)));
-        std::fs::remove_file(context.own_state_dir()).unwrap();
+        std::fs::remove_dir(&in_the_way).unwrap();
         tokio::time::advance(PAUSE).await;
         assert_eq!(saver.reconcile(Trigger::Retry).await, Next::Wait);
         assert_eq!(store.load_or_start_afresh().await, known(&["1"]));

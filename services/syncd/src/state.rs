@@ -1,12 +1,12 @@
 //! What syncd must know after its own death and cannot read elsewhere: when each pod was first seen and started, and which
-//! ones are over. One small file, written whole; a file that cannot be understood is set aside and named.
+//! ones are over.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bulkhead_base::chain;
+use bulkhead_service::StateFile;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,51 +25,19 @@ pub struct PodRecord {
     pub finished: bool,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct File {
-    version: u32,
-    pods: BTreeMap<String, PodRecord>,
-}
-
 /// The records, in memory and on disk. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Records {
-    path: Arc<PathBuf>,
+    file: StateFile<BTreeMap<String, PodRecord>>,
     pods: Arc<Mutex<BTreeMap<String, PodRecord>>>,
 }
 
-/// Why the records could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {path}")]
-pub struct RecordError {
-    path: PathBuf,
-    #[source]
-    source: std::io::Error,
-}
-
 impl Records {
-    /// Reads the records in `dir`. A missing file is a first start; one that is corrupt is renamed to `pods.json.corrupt`,
-    /// and what it held is taken from the runtime as far as it can.
+    /// Reads the records in `dir`. What a corrupt file held is taken from the runtime as far as that goes.
     pub fn open(dir: &Path) -> Self {
-        let path = dir.join("pods.json");
-        let pods = match std::fs::read(&path).map(|bytes| serde_json::from_slice::<File>(&bytes)) {
-            Ok(Ok(file)) if file.version == VERSION => file.pods,
-            Ok(other) => {
-                let reason =
-                    other.err().map_or_else(|| "it has another version".to_owned(), |e| e.to_string());
-                let aside = dir.join("pods.json.corrupt");
-                let moved = std::fs::rename(&path, &aside).is_ok();
-                tracing::error!(file = %path.display(), aside = %aside.display(), moved, reason, "pod records set aside");
-                BTreeMap::new()
-            }
-            Err(error) => {
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    tracing::error!(file = %path.display(), %error, "pod records cannot be read");
-                }
-                BTreeMap::new()
-            }
-        };
-        Self { path: Arc::new(path), pods: Arc::new(Mutex::new(pods)) }
+        let file = StateFile::new(dir, "pods.json", VERSION);
+        let pods = file.load_or_log("pods that run are adopted; their start times and ended pods are not known");
+        Self { file, pods: Arc::new(Mutex::new(pods.unwrap_or_default())) }
     }
 
     /// First dates by pod UID.
@@ -93,7 +61,7 @@ impl Records {
         if !changed {
             return;
         }
-        if let Err(error) = write(&self.path, &File { version: VERSION, pods: pods.clone() }) {
+        if let Err(error) = self.file.save(&pods) {
             tracing::error!(error = %chain(&error), "pod records were not saved; they are lost if syncd restarts now");
         }
     }
@@ -101,16 +69,6 @@ impl Records {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, PodRecord>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Write, fsync, rename: the file is whole at any time.
-fn write(path: &Path, file: &File) -> Result<(), RecordError> {
-    let error = |source| RecordError { path: path.to_owned(), source };
-    let bytes = serde_json::to_vec(file).map_err(|e| error(e.into()))?;
-    let new = path.with_extension("json.new");
-    let mut out = std::fs::File::create(&new).map_err(error)?;
-    out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(error)?;
-    std::fs::rename(&new, path).map_err(error)
 }
 
 #[cfg(test)]
@@ -131,13 +89,9 @@ mod tests {
         records.set("b", None);
         let again = Records::open(dir.path());
         assert_eq!((again.get("a"), again.get("b")), (Some(record()), None));
-        for broken in ["", "{\"version\":1,\"pods\":{\"a\":", "{\"version\":9,\"pods\":{}}", "\0\0"] {
-            std::fs::write(dir.path().join("pods.json"), broken).unwrap();
-            assert_eq!(Records::open(dir.path()).get("a"), None);
-            let aside = std::fs::read(dir.path().join("pods.json.corrupt")).unwrap();
-            assert_eq!(aside, broken.as_bytes(), "kept for whoever wants to look");
-            assert!(!dir.path().join("pods.json").exists());
-        }
+        std::fs::write(dir.path().join("pods.json"), "{").unwrap();
+        assert_eq!(Records::open(dir.path()).get("a"), None);
+        assert!(dir.path().join("pods.json.corrupt").exists(), "kept for whoever wants to look");
     }
 
     #[test]

@@ -100,3 +100,70 @@ async fn connection(stream: TcpStream, port: Port, front: Arc<Front>, bounds: Bo
         tracing::debug!(%error, ?port, "connection ended");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_api::evictd::v1::evictd_client::EvictdClient;
+    use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
+    use bulkhead_ipc::Mirror;
+    use bulkhead_testkit::TestNode;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::health::board::{Board, Peers};
+    use crate::pods::source::Pods;
+
+    const BOUND: Duration = Duration::from_secs(10);
+
+    /// A health port within `bounds`, and a connection to it.
+    async fn connect(node: &TestNode, bounds: Bounds) -> (std::net::SocketAddr, TcpStream) {
+        let context = node.context("gateway");
+        let front = Front {
+            health: Arc::new(Board::new(Peers::new(&context))),
+            pods: Pods::new(SyncdClient::new(context.peer("syncd")), Mirror::detached()),
+            evictd: EvictdClient::new(context.peer("evictd")),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Port::Healthz, Arc::new(front), context.check("http"), bounds));
+        (at, TcpStream::connect(at).await.unwrap())
+    }
+
+    async fn ping(mut stream: TcpStream) -> String {
+        stream
+            .write_all(b"GET /healthz/ping HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(BOUND, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_finishes_its_head_is_sent_away() {
+        let node = TestNode::new().await;
+        let bounds = Bounds { head: Duration::from_millis(100), ..Bounds::default() };
+        let (_, mut slow) = connect(&node, bounds).await;
+        slow.write_all(b"GET /healthz HTT").await.unwrap();
+        let mut answer = Vec::new();
+        tokio::time::timeout(BOUND, slow.read_to_end(&mut answer)).await.expect("it is closed").unwrap();
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_bound_wait_for_their_turn() {
+        let node = TestNode::new().await;
+        let bounds = Bounds { connections: 1, ..Bounds::default() };
+        let (at, mut first) = connect(&node, bounds).await;
+        // Once it is answered it has the one place, and keeps it.
+        first.write_all(b"GET /healthz/ping HTTP/1.1\r\nhost: n\r\n\r\n").await.unwrap();
+        first.read_exact(&mut [0; 12]).await.unwrap();
+        let second = tokio::spawn(ping(TcpStream::connect(at).await.unwrap()));
+        let (mut probe, patience) = (TcpStream::connect(at).await.unwrap(), Duration::from_millis(300));
+        probe.write_all(b"GET /healthz/ping HTTP/1.1\r\nhost: n\r\n\r\n").await.unwrap();
+        let answered = tokio::time::timeout(patience, probe.read_exact(&mut [0; 12])).await;
+        assert!(answered.is_err() && !second.is_finished(), "nobody else is served");
+        drop((first, probe));
+        assert!(second.await.unwrap().ends_with("ok"));
+    }
+}

@@ -103,18 +103,18 @@ impl Reading {
     }
 
     async fn whole(&mut self) -> Result<(), Stop> {
-        self.to_end().await?;
+        self.read_up().await?;
         self.finish().await
     }
 
     async fn follow(&mut self, life: Box<dyn Fn() -> Life + Send>) -> Result<(), Stop> {
         let mut ending = Ending::default();
         loop {
-            self.to_end().await?;
+            self.read_up().await?;
             match self.next_file().await? {
                 Some((next, mark)) => {
                     // What was written to the old file after it was last read and before the new one was begun.
-                    self.to_end().await?;
+                    self.read_up().await?;
                     self.files.push_back(Arc::new(next));
                     self.mark = mark;
                 }
@@ -128,7 +128,7 @@ impl Reading {
     }
 
     /// Reads all files to the end of the last.
-    async fn to_end(&mut self) -> Result<(), Stop> {
+    async fn read_up(&mut self) -> Result<(), Stop> {
         while let Some(file) = self.files.front().cloned() {
             let (mut block, offset) = (std::mem::take(&mut self.block), self.offset);
             let (block, length) = blocking(move || {

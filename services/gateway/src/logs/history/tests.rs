@@ -2,6 +2,9 @@ use std::path::PathBuf;
 
 use super::*;
 
+/// Names and texts.
+type Files = &'static [(&'static str, &'static str)];
+
 struct Bench {
     dir: tempfile::TempDir,
     pod: PodFacts,
@@ -63,7 +66,7 @@ fn followed(history: History) -> Vec<String> {
 
 #[test]
 fn what_is_kept_is_one_log() {
-    let table: [(&[(&str, &str)], &[&str]); 5] = [
+    let table: [(Files, &[&str]); 5] = [
         (&[("0.log", "a")], &["a"]),
         (&[("0.log.2-2", "b"), ("0.log", "c"), ("0.log.2-1", "a")], &["a", "b", "c"]),
         // Compressed ones end it: no gap is read over.
