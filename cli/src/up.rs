@@ -105,6 +105,8 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("`bulkhead up` needs root, to give each process a user of its own: run it with sudo");
     }
+    // What is made has the modes that it is given, and the runtime's files are not at the mercy of a strict shell.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(live(flags))
 }

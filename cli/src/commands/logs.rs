@@ -55,7 +55,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
             timestamps: flags.timestamps,
             since_seconds: flags.since.unwrap_or(0),
         };
-        read(&node, request, |bytes| output::write(bytes)).await
+        read(&node, request, output::write).await
     })
 }
 

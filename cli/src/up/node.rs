@@ -11,6 +11,7 @@ use bulkhead_api::access::ACCESS;
 use bulkhead_base::SystemClock;
 use bulkhead_cgroup::{CgroupPath, Mounts, Owner};
 use bulkhead_ipc::{Channels, Identities, PeerBoard, PeerChannel};
+use futures::future::join_all;
 
 use super::containerd::{self, Peers};
 use super::jail::{Jail, User};
@@ -82,7 +83,7 @@ impl Node {
         netns::check()?;
         let config = NodeConfig::new(flags.config.as_deref(), &layout, &socket)?;
         let port = config.config.healthz_port;
-        if !own_network && let Ok(port @ 1..) = u16::try_from(port) {
+        if !own_network && port != 0 {
             let address = config.config.healthz_bind_address;
             TcpListener::bind((address, port)).with_context(|| {
                 format!("port {port} (healthzPort) is in use, by a kubelet or another node: stop it, or set another in --config")
@@ -127,9 +128,7 @@ impl Node {
                 let supervised = Supervised::start(self.process(name)?, self.process_probe(name));
                 programs.processes.push(supervised);
             }
-            for process in programs.processes.iter().skip(first) {
-                process.serves().await;
-            }
+            join_all(programs.processes.iter().skip(first).map(Supervised::serves)).await;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -137,7 +138,7 @@ struct Log {
 
 impl Log {
     fn open(path: PathBuf) -> std::io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         let size = file.metadata()?.len();
         Ok(Self { path, file, size })
     }
