@@ -21,6 +21,8 @@ use crate::output;
 
 /// How long killed processes may take to leave their cgroups.
 const CGROUPS: Duration = Duration::from_secs(15);
+/// How long the runtime may take to answer before pods are removed without it.
+const RUNTIME: Duration = Duration::from_secs(5);
 /// How long shims may take to end by themselves.
 const SHIMS: Duration = Duration::from_secs(2);
 
@@ -44,7 +46,9 @@ pub async fn stop(
         () = hurrying => {}
     }
     let mut left = Vec::new();
-    if !keep_pods {
+    // A private containerd that never started holds no pods.
+    let has_runtime = containerd.is_some() || matches!(node.runtime, RuntimeChoice::Running(..));
+    if !keep_pods && has_runtime {
         let removed = tokio::select! {
             removed = remove_pods(node) => removed,
             () = interrupts.hurry() => Ok(()),
@@ -89,9 +93,16 @@ async fn stop_processes(processes: Vec<Supervised>) {
 
 async fn remove_pods(node: &Node) -> anyhow::Result<()> {
     let runtime = node.cri();
-    if runtime.answers().await.is_err() {
-        // What it held goes with cgroups, mounts and namespaces.
-        return Ok(());
+    let started = Instant::now();
+    while let Err(why) = runtime.answers().await {
+        // It may be starting again just now.
+        if started.elapsed() > RUNTIME {
+            output::event(&format!(
+                "the container runtime does not answer ({why}); its containers are killed"
+            ));
+            return Ok(());
+        }
+        sleep(Duration::from_millis(50)).await;
     }
     let known = known_pods(&node.layout.pods());
     let private = matches!(node.runtime, RuntimeChoice::Private(_));

@@ -13,8 +13,8 @@ use bulkhead_base::chain;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Larger is none of ours: a thousand pods take a few MB.
-const LARGEST: u64 = 16 * 1024 * 1024;
+/// Larger is none of ours: the statuses of a thousand pods take some MB, and tens of MB with the longest messages.
+const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// A file that holds a `T`. Clones share it, and one of them writes at a time.
 #[derive(Debug)]
@@ -84,7 +84,9 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
     pub fn load(&self) -> Result<Option<T>, StateFileError> {
         let mut text = Vec::new();
         match File::open(&self.path) {
-            Ok(file) => file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| self.io("read", error))?,
+            Ok(file) => {
+                file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| self.io("read", error))?
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io("open", error)),
         };
@@ -93,7 +95,9 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
         }
         match serde_json::from_slice::<Incoming<T>>(&text) {
             Ok(found) if found.version == self.version => Ok(Some(found.content)),
-            Ok(found) => Err(self.set_aside(format!("its version is {}, not {}", found.version, self.version))),
+            Ok(found) => {
+                Err(self.set_aside(format!("its version is {}, not {}", found.version, self.version)))
+            }
             Err(error) => Err(self.set_aside(error.to_string())),
         }
     }
@@ -179,7 +183,10 @@ mod tests {
             let file = StateFile::<Content>::new(dir.path(), "x.json", 1);
             let error = file.load().unwrap_err();
             assert!(error.to_string().contains("x.json.corrupt"), "{error}");
-            assert_eq!(std::fs::metadata(dir.path().join("x.json.corrupt")).unwrap().len(), text.len() as u64);
+            assert_eq!(
+                std::fs::metadata(dir.path().join("x.json.corrupt")).unwrap().len(),
+                text.len() as u64
+            );
             assert!(!path.exists());
             file.save(&content()).unwrap();
             assert_eq!(file.load().unwrap(), Some(content()));

@@ -50,7 +50,10 @@ fn each_way_to_end_has_its_exit_code() {
         dir.path().join(name).to_string_lossy().into_owned()
     };
     let good = write("good.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n");
-    let bad = write("bad.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 1\n");
+    let bad = write(
+        "bad.yaml",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 1\n",
+    );
     let broken = write("broken.json", "{");
     assert_eq!(run(dir.path(), &["--config", &good]), Exit::Stopped);
     assert_eq!(run(dir.path(), &["--no-such-flag"]), Exit::Usage);

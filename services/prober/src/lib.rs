@@ -53,7 +53,7 @@ impl Service for Prober {
 
     async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
         let inputs = inputs(&context);
-        let store = Store::new(context.own_state_dir());
+        let store = Store::new(&context.own_state_dir());
         let known = store.load_or_start_afresh().await;
         let publisher = Publisher::new(context.shutdown.clone());
         let (waker, wake) = wake();

@@ -81,7 +81,7 @@ mod tests {
     async fn changes_are_written_at_most_once_a_second() {
         let node = TestNode::new().await;
         let context = node.context("prober");
-        let store = Store::new(context.own_state_dir());
+        let store = Store::new(&context.own_state_dir());
         let sender = watch::Sender::new(known(&["1"]));
         let mut saver = Saver::new(store.clone(), sender.subscribe(), context.check("kept results"));
         assert_eq!(saver.reconcile(Trigger::Start).await, Next::Wait);
@@ -102,7 +102,7 @@ mod tests {
     async fn what_could_not_be_written_is_tried_again() {
         let node = TestNode::new().await;
         let context = node.context("prober");
-        let store = Store::new(context.own_state_dir());
+        let store = Store::new(&context.own_state_dir());
         let in_the_way = context.own_state_dir().join("results.json.new");
         std::fs::create_dir_all(&in_the_way).unwrap();
         let sender = watch::Sender::new(known(&[]));

@@ -109,7 +109,7 @@ async fn a_killed_process_comes_back_with_its_results() {
     let results = scene.results();
     // No answer says "not ready" before a probe does: readers keep what they had.
     results.wait_until(|status, _| status.synced).await;
-    assert!(scene.file().with_extension("json.damaged").exists());
+    assert!(scene.file().with_extension("json.corrupt").exists());
     holds(&results, known).await;
 }
 

@@ -19,7 +19,6 @@ mod readiness;
 mod record;
 mod records;
 mod runtime;
-mod store;
 
 #[cfg(test)]
 mod fake;
@@ -39,7 +38,7 @@ use bulkhead_cri::ObserveClient;
 use bulkhead_ipc::{Mirror, Publisher};
 use bulkhead_model::status::NodeFacts;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
-use bulkhead_service::{Check, Context, NoFlags, Service, ServiceError};
+use bulkhead_service::{Check, Context, NoFlags, Service, ServiceError, StateFile};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
@@ -53,10 +52,13 @@ use crate::marks::Marks;
 use crate::pods::{Inputs, Parts, Pods};
 use crate::records::{Memory, Records};
 use crate::runtime::{RuntimeState, RuntimeWatch};
-use crate::store::Store;
 
 /// Largest message taken of a peer. Its 128 pods come with annotations, each of which may have 16 KiB.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// What carries the memory over statusd's own restart, in its state folder.
+const FILE: &str = "statuses.json";
+const FILE_VERSION: u32 = 1;
 
 /// The process.
 pub struct Statusd;
@@ -107,12 +109,12 @@ pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
 
 /// What an earlier life left, and the task that saves it for the next one.
 async fn remember(context: &Context) -> Result<(Records, JoinHandle<()>), ServiceError> {
-    let store = Store::new(context.own_state_dir());
+    let file = StateFile::new(&context.own_state_dir(), FILE, FILE_VERSION);
     let check = context.check("state file");
-    let memory = load(&store, &check).await?;
+    let memory = load(&file, &check).await?;
     let (changed, waiting) = wake();
     let records = Records::new(memory, changed);
-    let save = move |memory| save(store.clone(), memory, check.clone());
+    let save = move |memory| save(file.clone(), memory, check.clone());
     let keeper = keeper::keep(records.clone(), waiting, context.shutdown.clone(), save);
     Ok((records, tokio::spawn(keeper)))
 }
@@ -207,13 +209,13 @@ fn follow(context: &Context) -> Inputs {
 }
 
 /// Reads what an earlier life left. A file that cannot be used costs transition times, never the process.
-async fn load(store: &Store, check: &Check) -> Result<Memory, ServiceError> {
-    let store = store.clone();
-    let loaded = tokio::task::spawn_blocking(move || store.load()).await;
+async fn load(file: &StateFile<Memory>, check: &Check) -> Result<Memory, ServiceError> {
+    let file = file.clone();
+    let loaded = tokio::task::spawn_blocking(move || file.load()).await;
     match loaded.map_err(|error| ServiceError::failed("the state file was not read", error))? {
         Ok(memory) => {
             check.good();
-            Ok(memory)
+            Ok(memory.unwrap_or_default())
         }
         Err(error) => {
             let error = chain(&error).to_string();
@@ -225,8 +227,8 @@ async fn load(store: &Store, check: &Check) -> Result<Memory, ServiceError> {
 }
 
 /// Writes the memory; says whether that succeeded.
-async fn save(store: Store, memory: Memory, check: Check) -> bool {
-    let error = match tokio::task::spawn_blocking(move || store.save(&memory)).await {
+async fn save(file: StateFile<Memory>, memory: Memory, check: Check) -> bool {
+    let error = match tokio::task::spawn_blocking(move || file.save(&memory)).await {
         Ok(Ok(())) => {
             check.good();
             return true;

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::marks::Marks;
 use crate::milestones;
-use crate::record::{self, Known, Record};
+use crate::record::{self, Known, Record, Run};
 use crate::records::Records;
 
 /// Longest time between two looks at all pods.
@@ -118,12 +118,13 @@ impl Pods {
             return;
         };
         let before = self.parts.records.get(uid);
-        let goes_on = before.as_ref().is_some_and(|record| record.is_of_same_run(&item.decision));
+        let held = runtime_known.then(|| self.parts.inputs.pods.get(uid).unwrap_or_default());
+        let run = Run::of(before.as_deref(), &item.decision, held.as_deref());
         // It may have been put back just before statusd was restarted.
-        if !goes_on || self.parts.publisher.get(uid).is_none() {
+        if run == Run::Another || self.parts.publisher.get(uid).is_none() {
             self.young.insert(uid.clone(), Instant::now());
         }
-        let runtime = if runtime_known { Some(self.runtime(&item)) } else { None };
+        let runtime = held.map(|pod| self.of_run(pod, run, &item));
         let probes = runtime.as_ref().map(|pod| self.probes(pod)).unwrap_or_default();
         let now = self.parts.clock.now();
         let known = Known { item: &item, runtime: runtime.as_deref(), probes: &probes, node, now };
@@ -134,14 +135,12 @@ impl Pods {
     }
 
     /// What the runtime holds of the pod's present run.
-    fn runtime(&mut self, item: &StatusItem) -> Arc<RuntimePod> {
-        let uid = &item.view.uid;
-        let pod = self.parts.inputs.pods.get(uid).unwrap_or_default();
-        if self.is_young(uid) {
-            Arc::new(record::without_earlier_runs(RuntimePod::clone(&pod), &item.decision))
-        } else {
-            pod
+    fn of_run(&mut self, pod: Arc<RuntimePod>, run: Run<'_>, item: &StatusItem) -> Arc<RuntimePod> {
+        if !self.is_young(&item.view.uid) {
+            return pod;
         }
+        let (pod, began_at) = (RuntimePod::clone(&pod), run.began_at(&item.decision));
+        Arc::new(record::without_earlier_runs(pod, began_at, item.decision.stage))
     }
 
     fn is_young(&mut self, uid: &str) -> bool {

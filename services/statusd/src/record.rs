@@ -18,9 +18,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
-    /// When the run began, as syncd says.
+    /// When the run began, as syncd said last.
     #[serde(default)]
     pub(crate) started_at: Option<Timestamp>,
+    /// When it began, as syncd said first: a syncd that has lost its records gives a later date.
+    #[serde(default)]
+    pub(crate) began_at: Option<Timestamp>,
     /// Whether syncd called the run terminated.
     #[serde(default)]
     pub(crate) terminated: bool,
@@ -66,14 +69,59 @@ pub(crate) struct Known<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl Record {
-    /// Whether the pod runs still as it did. A static pod that was put back has the same UID and is another run: syncd
-    /// gives it another start, or takes it back from "terminated".
-    pub(crate) fn is_of_same_run(&self, decision: &Decision) -> bool {
+/// What a pod's record and the world say of its present run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Run<'a> {
+    /// Nothing is remembered of it: the pod is new, or was put back.
+    Another,
+    /// The remembered one goes on.
+    Same(&'a Record),
+    /// syncd names another start, and what the runtime holds is not known yet. Until then the record stands.
+    Unclear(&'a Record),
+}
+
+impl<'a> Run<'a> {
+    /// A static pod that was put back has the same UID and is another run. syncd then takes it back from Terminated, or, if
+    /// that was missed, gives it another start. syncd gives another start also when it has lost its records; but a run is
+    /// over only when nothing of it runs, so a container that was published as running, and runs, is proof that it goes on.
+    pub(crate) fn of(record: Option<&'a Record>, decision: &Decision, runtime: Option<&RuntimePod>) -> Self {
+        let Some(record) = record else { return Self::Another };
+        if record.terminated && decision.stage == Stage::Syncing {
+            return Self::Another;
+        }
         let another_start =
-            matches!((self.started_at, decision.started_at), (Some(before), Some(now)) if before != now);
-        let back_from_the_end = self.terminated && decision.stage == Stage::Syncing;
-        !another_start && !back_from_the_end
+            matches!((record.started_at, decision.started_at), (Some(before), Some(now)) if before != now);
+        match runtime {
+            _ if !another_start => Self::Same(record),
+            None => Self::Unclear(record),
+            Some(runtime) if record.runs_still(runtime) => Self::Same(record),
+            Some(_) => Self::Another,
+        }
+    }
+
+    /// When it began. Later starts that syncd gave the same run do not count.
+    pub(crate) fn began_at(&self, decision: &Decision) -> Option<Timestamp> {
+        match self {
+            Self::Another => decision.started_at,
+            Self::Same(record) | Self::Unclear(record) => {
+                record.began_at.or(record.started_at).or(decision.started_at)
+            }
+        }
+    }
+}
+
+impl Record {
+    /// Whether a container that was published as running may run now.
+    fn runs_still(&self, runtime: &RuntimePod) -> bool {
+        let init = self.status.init_container_statuses.iter().flatten();
+        let mut statuses = init.chain(self.status.container_statuses.iter().flatten());
+        statuses.any(|status| {
+            let was_running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+            // As published it begins with the runtime's name: `containerd://`.
+            let id = status.container_id.as_deref().and_then(|id| id.split_once("://"));
+            let runs = |id| runtime.containers.iter().any(|found| found.id == id && found.may_run());
+            was_running && id.is_some_and(|(_, id)| runs(id))
+        })
     }
 }
 
@@ -88,13 +136,16 @@ impl Reached {
 }
 
 /// The pod's next record; `None` while nothing can be said of it: neither what the runtime holds is known, nor was
-/// anything published of this run.
+/// anything published of this run. While it is unclear whether the run is another one, the record stays as it is.
 pub(crate) fn next(record: Option<&Record>, known: &Known<'_>) -> Option<Next> {
     let decision = &known.item.decision;
-    let same = record.filter(|record| record.is_of_same_run(decision));
-    if same.is_none() && known.runtime.is_none() {
-        return None;
-    }
+    let run = Run::of(record, decision, known.runtime);
+    let same = match run {
+        Run::Unclear(record) => return Some(Next { record: record.clone(), newly: Reached::default() }),
+        Run::Another if known.runtime.is_none() => return None,
+        Run::Another => None,
+        Run::Same(record) => Some(record),
+    };
     let status = compute_pod_status(&StatusInput {
         pod: &known.item.view,
         decision,
@@ -108,6 +159,7 @@ pub(crate) fn next(record: Option<&Record>, known: &Known<'_>) -> Option<Next> {
     let now = Reached::of(&status);
     let record = Record {
         started_at: decision.started_at.or_else(|| same.and_then(|record| record.started_at)),
+        began_at: run.began_at(decision),
         terminated: decision.stage == Stage::Terminated,
         reached: Reached { running: before.running || now.running, ready: before.ready || now.ready },
         status,
@@ -116,10 +168,14 @@ pub(crate) fn next(record: Option<&Record>, known: &Known<'_>) -> Option<Next> {
     Some(Next { record, newly })
 }
 
-/// What the runtime holds of a run that has just begun. pleg's view can be a second older than syncd's: a container that
-/// ended in the run before, and is removed by now, would make the new run look finished, for good.
-pub(crate) fn without_earlier_runs(mut pod: RuntimePod, decision: &Decision) -> RuntimePod {
-    if let (Some(start), Stage::Syncing) = (decision.started_at, decision.stage) {
+/// What the runtime holds of a run that has just begun, at `began_at`. pleg's view can be a second older than syncd's: a
+/// container that ended in the run before, and is removed by now, would make the new run look finished, for good.
+pub(crate) fn without_earlier_runs(
+    mut pod: RuntimePod,
+    began_at: Option<Timestamp>,
+    stage: Stage,
+) -> RuntimePod {
+    if let (Some(start), Stage::Syncing) = (began_at, stage) {
         pod.containers.retain(|c| c.state != ContainerState::Exited || c.created_at >= start);
     }
     pod

@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_reconcile::Waker;
+use serde::{Deserialize, Serialize};
 
 use crate::record::Record;
 
 /// All that must survive statusd. Copies share the records.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Memory {
     /// As container ids begin; empty while it is not known.
     pub(crate) runtime_name: String,
     /// By pod UID.
+    #[serde(with = "shared")]
     pub(crate) pods: BTreeMap<String, Arc<Record>>,
 }
 
@@ -75,5 +78,41 @@ impl Records {
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Records in JSON as if they were not shared: a copy of all statuses for each write would be waste.
+mod shared {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::record::Record;
+
+    type Pods = BTreeMap<String, Arc<Record>>;
+
+    pub(super) fn serialize<S: Serializer>(pods: &Pods, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(pods.iter().map(|(uid, record)| (uid, &**record)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Pods, D::Error> {
+        let pods = BTreeMap::<String, Record>::deserialize(from)?;
+        Ok(pods.into_iter().map(|(uid, record)| (uid, Arc::new(record))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_is_the_same_after_it_was_saved() {
+        let record = Record { terminated: true, ..Record::default() };
+        let pods = [("u".to_owned(), Arc::new(record))].into();
+        for memory in [Memory::default(), Memory { runtime_name: "containerd".to_owned(), pods }] {
+            let saved = serde_json::to_vec(&memory).unwrap();
+            assert_eq!(serde_json::from_slice::<Memory>(&saved).unwrap(), memory);
+        }
     }
 }

@@ -224,13 +224,26 @@ impl RealNode {
         done.await.success()
     }
 
-    /// Folder name that everything outside the state folder carries, such as `bulkhead-a1b2c3`.
+    /// The name that everything of this node outside its state folder carries, such as `bulkhead-a1b2c3`.
     pub fn id(&self) -> String {
-        let pods = self.state().join("run");
-        assert!(pods.exists() || self.launcher.is_none(), "the node was started");
-        let said = self.said();
-        let at = said.find("/bulkhead-").map(|at| &said[at + 1..]);
-        at.map(|text| text.chars().take("bulkhead-".len() + 6).collect()).unwrap_or_default()
+        self.configured("cgroupRoot").trim_start_matches('/').to_owned()
+    }
+
+    /// The private runtime's socket.
+    pub fn runtime_socket(&self) -> PathBuf {
+        self.configured("containerRuntimeEndpoint").trim_start_matches("unix://").into()
+    }
+
+    /// A value in what the launcher laid over the configuration.
+    fn configured(&self, field: &str) -> String {
+        let files = std::fs::read_dir(self.state().join("config.d")).into_iter().flatten().flatten();
+        let texts: Vec<_> = files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect();
+        let value = |text: &String| {
+            let (_, rest) = text.split_once(field)?;
+            let rest = rest.trim_start_matches(['"', ' ', ':']);
+            Some(rest.split(['"', '\n', ',', '}', '\'']).next()?.trim().to_owned())
+        };
+        texts.iter().find_map(value).expect("the launcher's configuration has the field")
     }
 
     fn import_images(&self) {
@@ -253,20 +266,6 @@ impl RealNode {
             assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
         }
         std::fs::remove_file(tar).expect("the image file goes");
-    }
-
-    /// The private runtime's socket, from the configuration that the launcher wrote.
-    pub fn runtime_socket(&self) -> PathBuf {
-        let mut found = None;
-        for entry in std::fs::read_dir(self.state().join("config.d")).into_iter().flatten().flatten() {
-            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-            let line = text.split(['\n', ',']).find(|line| line.contains("containerRuntimeEndpoint"));
-            found = found.or(line.and_then(|line| {
-                let at = line.find("unix://")?;
-                Some(PathBuf::from(line[at + "unix://".len()..].trim_matches(['"', ' ', '}', '\''])))
-            }));
-        }
-        found.expect("the launcher's configuration names the runtime")
     }
 }
 

@@ -5,6 +5,7 @@ use bulkhead_base::FakeClock;
 use bulkhead_ipc::Update;
 use bulkhead_model::decision::Stage;
 use bulkhead_model::spec::RestartPolicy;
+use bulkhead_model::status_view::ContainerView;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use k8s_openapi::api::core::v1::PodStatus as Status;
 
@@ -257,6 +258,35 @@ async fn a_pod_that_is_put_back_begins_anew() {
     over.containers[0].created_at = at(102);
     bench.runtime(&[over]).await;
     assert_eq!(bench.phase("u"), "Succeeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_syncd_that_lost_its_records_changes_nothing_even_when_all_were_restarted() {
+    let mut item = fake::item("u");
+    item.view.containers.push(ContainerView {
+        name: "done".to_owned(),
+        restart_policy: RestartPolicy::Never,
+        ..ContainerView::default()
+    });
+    let mut pod = fake::running("u");
+    let mut done = fake::exited("u", 0).containers.remove(0);
+    done.id = "u-done".to_owned();
+    done.name = "done".to_owned();
+    pod.containers.push(done);
+    let first = bench();
+    first.views(std::slice::from_ref(&item)).await;
+    first.runtime(std::slice::from_ref(&pod)).await;
+    let before = first.status("u");
+
+    let second = bench_with(first.records.memory(), "containerd");
+    second.clock.set(at(1000));
+    item.decision.started_at = Some(at(900));
+    second.views(std::slice::from_ref(&item)).await;
+    assert_eq!(second.status("u"), before, "it waits for the runtime's view");
+    second.runtime(std::slice::from_ref(&pod)).await;
+    assert_eq!(second.status("u"), before, "what ended before the new start is of this run too");
+    tokio::time::sleep(FULL).await;
+    assert_eq!((second.status("u"), second.version("u")), (before, 1));
 }
 
 #[tokio::test(start_paused = true)]
