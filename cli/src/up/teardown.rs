@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bulkhead_api::access::ACCESS;
 use bulkhead_cgroup::{CgroupPath, Mounts, TearDown};
 use futures::future::join_all;
 use nix::sys::signal::{Signal, kill};
@@ -142,6 +143,10 @@ async fn clear(node: &Node) -> Vec<anyhow::Error> {
     if wrong.is_empty() {
         wrong.extend(empty(&layout.pods()).err());
         wrong.extend(empty(&layout.pod_logs()).err());
+        // What processes remember is about pods that are no more: a next start must not take theirs for the same run.
+        for process in ACCESS.process.keys() {
+            wrong.extend(empty(&layout.states().join(process)).err());
+        }
         if private {
             wrong.extend(remove(&layout.volatile()).err());
         }

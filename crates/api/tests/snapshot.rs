@@ -1,4 +1,5 @@
 //! The API as text, so that any change to it shows in review; and the rules that its comments keep.
+#![cfg(test)]
 
 use std::fmt::Write as _;
 use std::path::Path;

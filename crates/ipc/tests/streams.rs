@@ -1,4 +1,5 @@
 //! Streams, guards and channels over real sockets.
+#![cfg(test)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

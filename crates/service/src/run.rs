@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bulkhead_api::access::ACCESS;
 use bulkhead_base::{SystemClock, chain};
 use bulkhead_ipc::Identities;
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,10 @@ pub fn main<S: Service>() -> ExitCode {
 pub fn run_to_exit<S: Service>(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     let arguments = arguments.into_iter().skip(1);
     let arguments = std::iter::once(S::NAME.into()).chain(arguments);
-    let command = match CommandLine::<S::Flags>::try_parse_from(arguments) {
+    // By the process' name, not this crate's: `pleg --version` says pleg.
+    let parser = CommandLine::<S::Flags>::command().name(S::NAME);
+    let parsed = parser.try_get_matches_from(arguments).and_then(|found| CommandLine::from_arg_matches(&found));
+    let command: CommandLine<S::Flags> = match parsed {
         Ok(command) => command,
         Err(error) => {
             // Help and version come this way too.

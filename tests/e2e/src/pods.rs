@@ -1,5 +1,7 @@
 //! Manifests that tests drop into a directory.
 
+#![expect(clippy::indexing_slicing, reason = "indexing a JSON object to set a field inserts it")]
+
 use serde_json::{Value, json};
 
 /// A pod with one container `c` that runs until it is told to stop.

@@ -2,7 +2,11 @@
 //! files and the command line.
 //!
 //! A test that panics must leave nothing behind either, so dropping the node stops it like Ctrl-C.
-#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a harness: what fails here fails the test that uses it")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a harness: what fails here fails the test that uses it"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -79,7 +83,8 @@ impl RealNode {
 
     /// Waits until every process is ready and every check is good.
     pub async fn healthy(&self) {
-        let what = format!("every process is healthy; the launcher's log is {}", self.launcher_log().display());
+        let what =
+            format!("every process is healthy; the launcher's log is {}", self.launcher_log().display());
         wait::until(&what, async || {
             let status = self.status()?;
             (status["health"]["healthy"] == true).then_some(())
@@ -114,9 +119,9 @@ impl RealNode {
         let status = self.status().unwrap_or_default();
         let number = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
         let all = status["processes"].as_array().cloned().unwrap_or_default();
-        let each = all.iter().filter_map(|p| {
-            Some((p["name"].as_str()?.to_owned(), (number(&p["pid"])?, number(&p["uid"])?)))
-        });
+        let each = all
+            .iter()
+            .filter_map(|p| Some((p["name"].as_str()?.to_owned(), (number(&p["pid"])?, number(&p["uid"])?))));
         each.collect()
     }
 
@@ -128,7 +133,8 @@ impl RealNode {
             .unwrap_or_default();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let pods = items.into_iter().filter_map(|item| serde_json::from_value::<Pod>(item).ok());
-        let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default().trim_end_matches("-node-a").to_owned();
+        let name =
+            |pod: &Pod| pod.metadata.name.clone().unwrap_or_default().trim_end_matches("-node-a").to_owned();
         pods.map(|pod| (name(&pod), pod)).collect()
     }
 
@@ -175,7 +181,9 @@ impl RealNode {
         wait::within(bound, &format!("{pod} is ready: {}", self.said()), async || {
             let containers = self.containers(pod);
             let ready = !containers.is_empty() && containers.iter().all(|c| c.ready);
-            ready.then(|| containers.into_iter().map(|c| (c.name, c.container_id.unwrap_or_default())).collect())
+            ready.then(|| {
+                containers.into_iter().map(|c| (c.name, c.container_id.unwrap_or_default())).collect()
+            })
         })
         .await
     }

@@ -1,4 +1,5 @@
 //! All processes together on the fake runtime: what becomes of manifests, containers and processes.
+#![cfg(test)]
 
 use bulkhead_e2e::fake_node::{FakeNode, is_ready};
 use bulkhead_e2e::{pods, wait};

@@ -30,7 +30,9 @@ fn leftovers(id: &str, state: &Path) -> Vec<String> {
     let mut left = Vec::new();
     let state = state.to_string_lossy().into_owned();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    left.extend(mounts.lines().filter(|l| l.contains(&state) || l.contains(id)).map(|l| format!("mount {l}")));
+    left.extend(
+        mounts.lines().filter(|l| l.contains(&state) || l.contains(id)).map(|l| format!("mount {l}")),
+    );
     for place in [format!("/run/{id}"), format!("/run/netns/{id}")] {
         if Path::new(&place).exists() {
             left.push(place);
@@ -148,11 +150,18 @@ async fn manifests_that_come_change_move_and_go_do_so_in_order_and_within_grace(
         node.running().get("a/c").filter(|id| **id != second["c"]).cloned()
     })
     .await;
-    wait::until("the third run began", async || (notes() == "begin term end begin term end begin ").then_some(())).await;
+    wait::until("the third run began", async || {
+        (notes() == "begin term end begin term end begin ").then_some(())
+    })
+    .await;
 
     // Bad neighbours are refused with file, line and reason, and disturb nobody.
     let third = node.ready("a").await;
-    std::fs::write(node.manifest("bad.yaml"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: 7x\nspec:\n  containers: 3\n").unwrap();
+    std::fs::write(
+        node.manifest("bad.yaml"),
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: 7x\nspec:\n  containers: 3\n",
+    )
+    .unwrap();
     std::fs::write(node.manifest("twice.yaml"), "apiVersion: v1\nkind: Pod\nkind: Pod\n").unwrap();
     std::fs::write(node.manifest("bomb.yaml"), "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e]\n").unwrap();
     std::fs::write(node.manifest("big.yaml"), vec![b'#'; 10 << 20]).unwrap();
@@ -161,7 +170,13 @@ async fn manifests_that_come_change_move_and_go_do_so_in_order_and_within_grace(
     node.put("climb.yaml", &climb);
     wait::until("all five are refused", async || {
         let refused = node.refused();
-        let wanted = [("bad.yaml", "line 6"), ("twice.yaml", "kind"), ("bomb.yaml", ""), ("big.yaml", "larger"), ("climb.yaml", "..")];
+        let wanted = [
+            ("bad.yaml", "line 6"),
+            ("twice.yaml", "kind"),
+            ("bomb.yaml", ""),
+            ("big.yaml", "larger"),
+            ("climb.yaml", ".."),
+        ];
         wanted.iter().all(|(file, text)| refused.get(*file).is_some_and(|r| r.contains(text))).then_some(())
     })
     .await;
@@ -191,24 +206,25 @@ async fn containers_are_restarted_probed_and_held_back_as_the_kubelet_does() {
     node.put("crash.yaml", &crash);
 
     let mut live = pods::simple("live");
-    live["spec"]["containers"][0]["livenessProbe"] =
-        json!({"exec": {"command": ["/bin/sh", "-c", "test ! -e /s/sick"]}, "periodSeconds": 1, "failureThreshold": 2});
+    live["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["/bin/sh", "-c", "test ! -e /s/sick"]}, "periodSeconds": 1, "failureThreshold": 2});
     live["spec"]["containers"][0]["volumeMounts"] = mount.clone();
     live["spec"]["volumes"] = volume.clone();
     node.put("live.yaml", &live);
 
     let mut ready = pods::simple("ready");
-    ready["spec"]["containers"][0]["readinessProbe"] =
-        json!({"exec": {"command": ["/bin/sh", "-c", "test -e /s/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    ready["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["/bin/sh", "-c", "test -e /s/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
     ready["spec"]["containers"][0]["volumeMounts"] = mount;
     ready["spec"]["volumes"] = volume;
     node.put("ready.yaml", &ready);
 
     // An HTTP probe reaches a pod's own address.
     let mut web = pods::simple("web");
-    web["spec"]["containers"][0] = pods::container("c", "mkdir /w; echo hi >/w/index.html; httpd -f -p 8080 -h /w & wait");
-    web["spec"]["containers"][0]["readinessProbe"] = json!({"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1});
-    web["spec"]["containers"][0]["startupProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 30});
+    web["spec"]["containers"][0] =
+        pods::container("c", "mkdir /w; echo hi >/w/index.html; httpd -f -p 8080 -h /w & wait");
+    web["spec"]["containers"][0]["readinessProbe"] =
+        json!({"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1});
+    web["spec"]["containers"][0]["startupProbe"] =
+        json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 30});
     node.put("web.yaml", &web);
     node.ready("web").await;
 
@@ -219,7 +235,8 @@ async fn containers_are_restarted_probed_and_held_back_as_the_kubelet_does() {
     std::fs::write(shared.join("ready"), "").unwrap();
     node.ready("ready").await;
     std::fs::remove_file(shared.join("ready")).unwrap();
-    wait::until("`ready` is not ready", async || (!node.containers("ready").first()?.ready).then_some(())).await;
+    wait::until("`ready` is not ready", async || (!node.containers("ready").first()?.ready).then_some(()))
+        .await;
     assert_eq!(node.running()["ready/c"], before);
 
     // A failing liveness probe restarts.
@@ -227,7 +244,8 @@ async fn containers_are_restarted_probed_and_held_back_as_the_kubelet_does() {
     std::fs::write(shared.join("sick"), "").unwrap();
     wait::until("`live` is restarted", async || {
         let container = node.containers("live").into_iter().next()?;
-        (container.restart_count == 1 && container.container_id.as_ref() != live_before.get("c")).then_some(())
+        (container.restart_count == 1 && container.container_id.as_ref() != live_before.get("c"))
+            .then_some(())
     })
     .await;
     std::fs::remove_file(shared.join("sick")).unwrap();
@@ -258,8 +276,10 @@ async fn killing_any_process_changes_no_container() {
     let _turn = turn().await;
     let mut node = RealNode::up(&[]).await;
     let mut probed = pods::simple("probed");
-    probed["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 2});
-    probed["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 2});
+    probed["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 2});
+    probed["spec"]["containers"][0]["livenessProbe"] =
+        json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 2});
     probed["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "m", "mountPath": "/m"}]);
     probed["spec"]["volumes"] = json!([{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]);
     node.put("probed.yaml", &probed);
@@ -269,7 +289,8 @@ async fn killing_any_process_changes_no_container() {
     let containers = node.running();
     let since = |node: &RealNode| -> Vec<_> {
         let pods = node.pods();
-        let conditions = ["probed", "plain"].map(|name| pods[name].status.clone().unwrap().conditions.unwrap());
+        let conditions =
+            ["probed", "plain"].map(|name| pods[name].status.clone().unwrap().conditions.unwrap());
         conditions.into_iter().flatten().map(|c| (c.type_, c.status, c.last_transition_time)).collect()
     };
     let conditions = since(&node);
@@ -282,7 +303,8 @@ async fn killing_any_process_changes_no_container() {
         node.put("after.yaml", &pods::simple(&probe));
         node.ready_within(ten + Duration::from_secs(10), &probe).await;
         node.take("after.yaml");
-        wait::until(&format!("{probe} is gone"), async || (!node.pods().contains_key(&probe)).then_some(())).await;
+        wait::until(&format!("{probe} is gone"), async || (!node.pods().contains_key(&probe)).then_some(()))
+            .await;
         assert_eq!(node.running(), containers, "containers after kill -9 of {process}");
         assert_eq!(since(&node), conditions, "conditions after kill -9 of {process}");
     }
@@ -304,7 +326,8 @@ async fn killing_any_process_changes_no_container() {
 async fn callers_and_methods_that_are_not_listed_are_refused() {
     let _turn = turn().await;
     let mut node = RealNode::up(&[]).await;
-    let ids: Value = serde_json::from_slice(&std::fs::read(node.state().join("identities.json")).unwrap()).unwrap();
+    let ids: Value =
+        serde_json::from_slice(&std::fs::read(node.state().join("identities.json")).unwrap()).unwrap();
     let group = ids["groups"]["bulkhead"].as_u64().unwrap();
     let knock_at = |uid: u64, groups: Option<u64>, socket: &str, path: &str| -> String {
         let mut command = Command::new("setpriv");
@@ -336,7 +359,10 @@ async fn callers_and_methods_that_are_not_listed_are_refused() {
     // Processes reach what their row says and no more.
     assert_eq!(knock_at(uid("statusd"), Some(group), "pleg.sock", "/bulkhead.pleg.v1.Pleg/GetRuntime"), "Ok");
     assert_eq!(knock_at(uid("volumed"), Some(group), "pleg.sock", observe), "PermissionDenied");
-    assert_eq!(knock_at(uid("prober"), Some(group), "volumed.sock", "/bulkhead.volumed.v1.Volumed/TearDownPod"), "PermissionDenied");
+    assert_eq!(
+        knock_at(uid("prober"), Some(group), "volumed.sock", "/bulkhead.volumed.v1.Volumed/TearDownPod"),
+        "PermissionDenied"
+    );
     assert_eq!(knock_at(uid("prober"), Some(group), "pleg.sock", own), "PermissionDenied");
     assert_eq!(knock_at(uid("gateway"), Some(group), "pleg.sock", own), "Ok");
     assert_eq!(knock_at(0, None, "pleg.sock", own), "Ok");
@@ -346,7 +372,11 @@ async fn callers_and_methods_that_are_not_listed_are_refused() {
     assert_eq!(knock_at(uid("pleg"), Some(group), "cri/pleg.sock", version), "Ok");
     for method in ["StopContainer", "RunPodSandbox", "ExecSync", "RemovePodSandbox", "NoSuchMethod"] {
         let path = format!("/runtime.v1.RuntimeService/{method}");
-        assert_eq!(knock_at(uid("pleg"), Some(group), "cri/pleg.sock", &path), "PermissionDenied", "{method}");
+        assert_eq!(
+            knock_at(uid("pleg"), Some(group), "cri/pleg.sock", &path),
+            "PermissionDenied",
+            "{method}"
+        );
     }
     assert_eq!(knock_at(uid("prober"), Some(group), "cri/syncd.sock", version), "PermissionDenied");
     assert_eq!(knock_at(0, None, "cri/syncd.sock", version), "PermissionDenied");
@@ -373,7 +403,10 @@ async fn pods_that_are_kept_outlive_the_node_and_are_taken_over() {
     let before = node.running();
     let id = node.id();
     assert!(node.down().await, "{}", node.said());
-    assert!(leftovers(&id, node.state()).iter().any(|left| left.contains("process")), "the containers still run");
+    assert!(
+        leftovers(&id, node.state()).iter().any(|left| left.contains("process")),
+        "the containers still run"
+    );
     node.take("b.yaml");
     node.launch();
     node.healthy().await;
@@ -391,9 +424,11 @@ async fn pods_that_are_kept_outlive_the_node_and_are_taken_over() {
 async fn what_is_wrong_is_said_in_one_line() {
     let dir = tempfile::Builder::new().prefix("bh").tempdir().unwrap();
     let up = |arguments: &[&str]| {
-        let output = Command::new(binary()).arg("up").arg("--state").arg(dir.path()).args(arguments).output().unwrap();
+        let output =
+            Command::new(binary()).arg("up").arg("--state").arg(dir.path()).args(arguments).output().unwrap();
         assert!(!output.status.success(), "{arguments:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         said.trim().to_owned()
     };
     let empty = dir.path().join("empty");
@@ -403,7 +438,11 @@ async fn what_is_wrong_is_said_in_one_line() {
     let said = up(&["--containerd", "/no/such/runtime.sock"]);
     assert!(said.contains("/no/such/runtime.sock"), "{said}");
     let config = dir.path().join("bad.yaml");
-    std::fs::write(&config, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 5\n").unwrap();
+    std::fs::write(
+        &config,
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 5\n",
+    )
+    .unwrap();
     let peers = peers();
     let said = up(&["--peers", &peers.to_string_lossy(), "--config", &config.to_string_lossy()]);
     assert!(said.contains("maxPodz") && said.contains("bad.yaml:3"), "{said}");

@@ -1,4 +1,5 @@
 //! The direction of dependencies (ARCHITECTURE.md, "Layers"), held against the manifests.
+#![cfg(test)]
 
 use std::collections::BTreeMap;
 

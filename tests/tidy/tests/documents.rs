@@ -1,4 +1,5 @@
 //! Documents name what exists, and code keeps to the habits that a reader relies on.
+#![cfg(test)]
 
 use bulkhead_tidy::{files, members, root};
 

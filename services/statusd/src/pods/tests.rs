@@ -263,11 +263,7 @@ async fn a_pod_that_is_put_back_begins_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_syncd_that_lost_its_records_changes_nothing_even_when_all_were_restarted() {
     let mut item = fake::item("u");
-    item.view.containers.push(ContainerView {
-        name: "done".to_owned(),
-        restart_policy: RestartPolicy::Never,
-        ..ContainerView::default()
-    });
+    item.view.containers.push(ContainerView { name: "done".to_owned(), ..ContainerView::default() });
     let mut pod = fake::running("u");
     let mut done = fake::exited("u", 0).containers.remove(0);
     done.id = "u-done".to_owned();
