@@ -5,7 +5,8 @@ use std::process::Command;
 
 fn bulkhead(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_bulkhead")).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), said)
 }
 
@@ -26,6 +27,9 @@ fn a_node_that_is_not_up_is_said_in_one_line_with_what_to_do() {
     for command in [vec!["get", "pods"], vec!["status"], vec!["logs", "x"], vec!["trace", "x"]] {
         let arguments: Vec<_> = command.into_iter().chain(["--state", &state]).collect();
         let (well, said) = bulkhead(&arguments);
-        assert!(!well && said.trim().lines().count() == 1 && said.contains("bulkhead up"), "{arguments:?}: {said}");
+        assert!(
+            !well && said.trim().lines().count() == 1 && said.contains("bulkhead up"),
+            "{arguments:?}: {said}"
+        );
     }
 }

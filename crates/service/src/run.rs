@@ -48,7 +48,8 @@ pub fn run_to_exit<S: Service>(arguments: impl IntoIterator<Item = std::ffi::OsS
     let arguments = std::iter::once(S::NAME.into()).chain(arguments);
     // By the process' name, not this crate's: `pleg --version` says pleg.
     let parser = CommandLine::<S::Flags>::command().name(S::NAME);
-    let parsed = parser.try_get_matches_from(arguments).and_then(|found| CommandLine::from_arg_matches(&found));
+    let parsed =
+        parser.try_get_matches_from(arguments).and_then(|found| CommandLine::from_arg_matches(&found));
     let command: CommandLine<S::Flags> = match parsed {
         Ok(command) => command,
         Err(error) => {

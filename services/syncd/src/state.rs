@@ -36,7 +36,8 @@ impl Records {
     /// Reads the records in `dir`. What a corrupt file held is taken from the runtime as far as that goes.
     pub fn open(dir: &Path) -> Self {
         let file = StateFile::new(dir, "pods.json", VERSION);
-        let pods = file.load_or_log("pods that run are adopted; their start times and ended pods are not known");
+        let pods =
+            file.load_or_log("pods that run are adopted; their start times and ended pods are not known");
         Self { file, pods: Arc::new(Mutex::new(pods.unwrap_or_default())) }
     }
 
