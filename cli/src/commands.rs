@@ -1,11 +1,13 @@
 //! Commands that ask a running node. They change nothing: everything here is a read, as root, over the processes' sockets.
 
 mod age;
+pub mod config;
 pub mod get;
 pub mod logs;
 pub mod node;
 pub mod peer;
 mod pod_row;
+pub mod policy;
 mod spans;
 pub mod status;
 mod table;

@@ -1,11 +1,13 @@
 //! `bulkhead`: every process of the node in one program, the launcher that runs them, and the command line that asks them.
 //!
 //! A table of contents: [`processes`] runs one process, [`up`] starts all of them, [`commands`] asks a running node,
-//! [`output`] is the one writer to standard output.
+//! [`units`] makes the systemd units, [`output`] is the one writer to standard output.
 
 mod commands;
 mod output;
+mod prepare_cgroups;
 mod processes;
+mod units;
 mod up;
 
 use std::process::ExitCode;
@@ -32,6 +34,16 @@ enum Command {
     Status(commands::status::Flags),
     /// Draw where the time of a pod's start went.
     Trace(commands::trace::Flags),
+    /// Check a configuration.
+    Config(commands::config::Flags),
+    /// Check a pod against a node policy.
+    Policy(commands::policy::Flags),
+    /// Write the systemd units.
+    #[command(hide = true)]
+    Units(units::Flags),
+    /// Give the pods' cgroups to syncd: for systemd.
+    #[command(hide = true)]
+    PrepareCgroups(prepare_cgroups::Flags),
     /// Become a process of the node: the launcher's second half.
     #[command(hide = true)]
     ExecAs(up::jail::Flags),
@@ -47,6 +59,10 @@ fn main() -> ExitCode {
         Command::Logs(flags) => commands::logs::run(&flags),
         Command::Status(flags) => commands::status::run(&flags),
         Command::Trace(flags) => commands::trace::run(&flags),
+        Command::Config(flags) => commands::config::run(&flags),
+        Command::Policy(flags) => commands::policy::run(&flags),
+        Command::Units(flags) => units::run(&flags),
+        Command::PrepareCgroups(flags) => prepare_cgroups::run(&flags),
         Command::ExecAs(flags) => up::jail::run(&flags),
     };
     match done {

@@ -28,8 +28,10 @@ use tokio::time::Instant;
 
 use crate::output;
 use demo::Demo;
+#[cfg(test)]
+pub use folders::plan as folder_plan;
 use interrupt::Interrupts;
-use layout::Layout;
+pub use layout::Layout;
 use node::{Node, Programs};
 
 /// Which container runtime.
@@ -57,6 +59,9 @@ pub struct Flags {
     /// KubeletConfiguration to start from. Where pods, logs, cgroups and the runtime are is up to the launcher.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Policy file: what pods may ask of the runtime. Read once; without it, what the kubelet allows.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// `private` starts a containerd of the node's own; a socket uses the one that listens there.
     #[arg(long, value_name = "private|SOCKET", default_value = "private", value_parser = containerd_of)]
     containerd: Containerd,

@@ -21,6 +21,26 @@ fn it_is_every_process_and_says_which() {
 }
 
 #[test]
+fn a_configuration_is_checked_before_anything_starts_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, format!("{head}{text}")).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let (well, said) = bulkhead(&["config", "check", &write("good.yaml", "maxPods: 7\n")]);
+    assert!(well && said.ends_with("good.yaml: good\n"), "{said}");
+    let (well, said) = bulkhead(&["config", "check", "--print", &write("good.yaml", "maxPods: 7\n")]);
+    assert!(well && said.contains("\"maxPods\":7"), "{said}");
+    let (well, said) = bulkhead(&["config", "check", &write("bad.yaml", "maxPods: x\nfoo: 1\n")]);
+    assert!(
+        !well && said.contains("bad.yaml:3") && said.contains("bad.yaml:4") && said.contains("foo"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_node_that_is_not_up_is_said_in_one_line_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().to_string_lossy();

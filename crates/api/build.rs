@@ -4,7 +4,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Relative to this package, where cargo runs this: two checkouts may share one target folder.
+    let proto = Path::new("../../proto");
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", proto.display());
     let mut files = vec!["cri/v1/api.proto".into()];
@@ -14,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         files.push(format!("bulkhead/{name}/v1/{name}.proto"));
     }
     files.sort();
-    let descriptors = protox::compile(&files, [&proto])?;
+    let descriptors = protox::compile(&files, [proto])?;
     // For the test that compares the API with its snapshot.
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
     tonic_prost_build::configure()

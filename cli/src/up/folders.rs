@@ -19,9 +19,9 @@ const ROOT: Identity = Identity { uid: 0, gid: 0 };
 /// A folder, whose it is and its mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
-    path: PathBuf,
-    owner: Identity,
-    mode: u32,
+    pub path: PathBuf,
+    pub owner: Identity,
+    pub mode: u32,
 }
 
 /// Every folder of the node but the runtime's, parents first. Pure.

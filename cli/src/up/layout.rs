@@ -107,6 +107,11 @@ impl Layout {
         self.state.join("config.d")
     }
 
+    /// The node policy as it was at the start.
+    pub fn policy(&self) -> PathBuf {
+        self.state.join("policy.toml")
+    }
+
     /// Folder of this program under the processes' names, as it was at the start.
     pub fn bin(&self) -> PathBuf {
         self.state.join("bin")

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub struct Node {
     /// Its name.
     pub name: String,
     config: NodeConfig,
+    policy: Option<String>,
     log: String,
 }
 
@@ -82,6 +83,7 @@ impl Node {
         // Bridges need it too.
         netns::check()?;
         let config = NodeConfig::new(flags.config.as_deref(), &layout, &socket)?;
+        let policy = flags.policy.as_deref().map(policy_text).transpose()?;
         let port = config.config.healthz_port;
         if !own_network && port != 0 {
             let address = config.config.healthz_bind_address;
@@ -91,7 +93,7 @@ impl Node {
         }
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = flags.node_name.clone().unwrap_or_else(host).trim().to_lowercase();
-        Ok(Self { layout, identities, runtime, own_network, name, config, log: flags.log.clone() })
+        Ok(Self { layout, identities, runtime, own_network, name, config, policy, log: flags.log.clone() })
     }
 
     /// Makes folders, cgroups and the network, or completes what an earlier life left of them.
@@ -101,6 +103,9 @@ impl Node {
         folders::make(layout, &self.identities)?;
         folders::install_programs(layout)?;
         self.config.write(layout)?;
+        if let Some(policy) = &self.policy {
+            folders::write(&layout.policy(), policy.as_bytes())?;
+        }
         let syncd = self.identities.process.get("syncd").context("syncd has no uid")?;
         let owner = Owner { uid: syncd.uid, gid: syncd.gid };
         bulkhead_cgroup::prepare(&Mounts::detect()?, &CgroupPath::parse(&layout.cgroup())?, owner)
@@ -184,6 +189,9 @@ impl Node {
         if self.own_network {
             arguments.extend(flag("--node-ip", netns::NODE_IP.to_string().into()));
         }
+        if name == "crigate" && self.policy.is_some() {
+            arguments.extend(flag("--policy", layout.policy().into()));
+        }
         Ok(Program {
             name: name.to_owned(),
             launcher: self.launcher(),
@@ -257,6 +265,13 @@ impl Node {
     fn netns(&self) -> Option<PathBuf> {
         self.own_network.then(|| netns::file(&self.layout.netns()))
     }
+}
+
+/// A policy file's text, checked here so that a broken one starts nothing. crigate gets a copy: it may not be able to read
+/// the file itself.
+fn policy_text(file: &Path) -> anyhow::Result<String> {
+    bulkhead_policy::Policy::read(file).context("--policy")?;
+    std::fs::read_to_string(file).with_context(|| format!("cannot read --policy {}", file.display()))
 }
 
 /// The user of a process, as the access file says. Pure.

@@ -38,6 +38,9 @@ pub struct Process {
     /// Path patterns that it may write.
     #[serde(default)]
     pub writable: Vec<String>,
+    /// What it needs IP for; `None`: it opens Unix sockets alone.
+    #[serde(default)]
+    pub network: Option<String>,
     /// `Service/Method` of runtime.v1 that its CRI socket passes.
     #[serde(default)]
     pub cri: BTreeSet<String>,
@@ -130,6 +133,7 @@ mod tests {
             for capability in &row.capabilities {
                 assert!(capability.reason.len() > 20, "{name}: {} needs a reason", capability.name);
             }
+            assert!(row.network.as_ref().is_none_or(|why| why.len() > 20), "{name}: IP needs a reason");
         }
         // Every service of ours stands in the file or is served by all.
         for method in

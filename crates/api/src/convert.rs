@@ -1,10 +1,12 @@
 //! Conversions wire <-> model. Total on the way out; on the way in what is missing becomes an error, never a default
 //! that means something else.
 
+mod hooks;
 mod results;
 mod runtime;
 mod views;
 
+pub use hooks::{HookCall, hook_call_from_wire, hook_call_to_wire};
 pub use results::{health_to_wire, probe_results_from_wire};
 pub use runtime::{runtime_pod_from_wire, runtime_pod_to_wire};
 pub use views::{

@@ -50,7 +50,12 @@ pub const IMPLEMENTED: &[Implemented] = &[
     any("cpuCFSQuotaPeriod"),
     any("podPidsLimit"),
     any("maxPods"),
+    any("podsPerCore"),
     any("resolvConf"),
+    any("clusterDNS"),
+    any("clusterDomain"),
+    any("allowedUnsafeSysctls"),
+    any("seccompDefault"),
     any("runtimeRequestTimeout"),
     any("containerRuntimeEndpoint"),
     any("imageServiceEndpoint"),
@@ -197,7 +202,7 @@ mod tests {
     fn the_message_says_what_to_do() {
         let config = KubeletConfiguration {
             cgroup_driver: "systemd".into(),
-            cluster_domain: "cluster.local".into(),
+            provider_id: "cloud:///1".into(),
             event_burst: 7,
             ..Default::default()
         };
@@ -206,8 +211,8 @@ mod tests {
             text,
             [
                 "field cgroupDriver: this release of bulkhead implements only cgroupfs; remove it or set it to that",
-                "field clusterDomain: this release of bulkhead does not implement it; remove it (by default it is not set)",
                 "field eventBurst: this release of bulkhead does not implement it; remove it or set it to its default 100",
+                "field providerID: this release of bulkhead does not implement it; remove it (by default it is not set)",
             ]
         );
     }

@@ -32,6 +32,12 @@ impl Volumed for Fake {
     ) -> Result<Response<volumed::SetUpPodResponse>, Status> {
         Err(Status::failed_precondition("no"))
     }
+    async fn set_up_sub_paths(
+        &self,
+        _: Request<volumed::SetUpSubPathsRequest>,
+    ) -> Result<Response<volumed::SetUpSubPathsResponse>, Status> {
+        Err(Status::failed_precondition("no"))
+    }
     async fn tear_down_pod(
         &self,
         _: Request<volumed::TearDownPodRequest>,

@@ -1,6 +1,6 @@
 //! What syncd's worker decided about a pod: the half of a pod's status that the runtime cannot know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -36,6 +36,11 @@ pub struct Decision {
     pub failed: Option<Waiting>,
     /// When this node first accepted the pod: `status.startTime`.
     pub started_at: Option<Timestamp>,
+    /// By container id: what a container that ended left as its termination message, its failed postStart hook included; empty
+    /// if that is nothing. An id that is missing was not looked at yet: what was published of it stands.
+    pub messages: BTreeMap<String, String>,
+    /// Ids of containers whose postStart hook has not ended: they are neither shown as running nor probed until it has.
+    pub in_post_start: BTreeSet<String>,
     /// Counts the worker's passes; newer decisions replace older ones.
     pub generation: u64,
 }

@@ -6,6 +6,7 @@
 
 mod expand;
 mod field;
+mod files;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::quantity::Quantity;
 
 pub use expand::{MAX_STRING, expand};
 pub use field::{field_path_is_known, resource_is_known};
+pub use files::{FileError, VolumeFile, downward_files};
 
 /// Most bytes of all variables together, names included: what Linux takes with the usual 8 MiB stack.
 pub const MAX_TOTAL: usize = 2 << 20;

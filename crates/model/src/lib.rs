@@ -5,10 +5,16 @@
 //! descriptor or a clock: what time it is comes in as an argument.
 
 pub mod actions;
+pub mod admission;
+pub mod capacity;
+pub mod confinement;
 pub mod decision;
+pub mod dns;
 pub mod env;
 pub mod grace;
 pub mod hash;
+pub mod hook;
+pub mod hosts;
 pub mod image;
 pub mod manifest;
 pub mod names;
@@ -24,3 +30,5 @@ pub mod spec;
 pub mod static_pod;
 pub mod status;
 pub mod status_view;
+pub mod sysctl;
+pub mod termination_message;

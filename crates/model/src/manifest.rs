@@ -13,6 +13,7 @@ mod decode;
 mod path;
 mod probes;
 mod references;
+mod security;
 mod text;
 mod tree;
 mod volumes;

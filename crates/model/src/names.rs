@@ -17,6 +17,10 @@ pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 /// CRI annotation: `File` or `FallbackToLogsOnError`.
 pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+/// CRI annotation: the container's preStop hook as the API's JSON, for who ends a pod that no source knows any more.
+pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
+/// CRI annotation of ours: the container has a postStart hook, which is run before it counts as started.
+pub const POST_START: &str = "bulkhead.dev/post-start";
 /// CRI annotation: the pod's grace period in seconds.
 pub const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// Pod annotation: `file`, `http` or `api`.

@@ -133,6 +133,12 @@ impl<'a> Context<'a> {
         decision.waiting.get(name).filter(|_| decision.stage == Stage::Syncing)
     }
 
+    /// Whether the container's postStart hook has not ended. Once the pod ends, what runs is what it is.
+    fn in_post_start(&self, container: &Container) -> bool {
+        let decision = self.input.decision;
+        decision.stage == Stage::Syncing && decision.in_post_start.contains(&container.id)
+    }
+
     fn previous_container(&self, name: &str) -> Option<&'a ContainerStatus> {
         let previous = self.previous?;
         let init = previous.init_container_statuses.iter().flatten();

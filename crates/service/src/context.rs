@@ -18,6 +18,7 @@ use crate::exit::{Exit, ServiceError};
 use crate::flags::CommonFlags;
 use crate::health::Checks;
 use crate::logs::LogBoard;
+use crate::metrics::Metrics;
 use crate::process::ProcessService;
 use crate::supervise;
 
@@ -37,6 +38,8 @@ pub struct Context {
     pub shutdown: CancellationToken,
     /// Channels to other processes.
     pub channels: Channels,
+    /// What it counts and measures.
+    pub metrics: Metrics,
     pub(crate) access: &'static Access,
     pub(crate) checks: Checks,
     pub(crate) logs: LogBoard,
@@ -97,6 +100,7 @@ impl Context {
             checks: Checks::new(clock.clone()),
             clock,
             shutdown,
+            metrics: Metrics::default(),
             logs: LogBoard::default(),
             spans: SpanRing::default(),
             uid: rustix::process::getuid().as_raw(),
@@ -170,6 +174,7 @@ impl Context {
             peers: self.channels.board().clone(),
             logs: self.logs.clone(),
             spans: self.spans.clone(),
+            metrics: self.metrics.clone(),
             guard: Arc::new(guard.clone()),
         };
         let (reporter, health) = tonic_health::server::health_reporter();

@@ -12,8 +12,9 @@ use tonic::{Request, Response, Status};
 
 use crate::health::Checks;
 use crate::logs::LogBoard;
+use crate::metrics::{Metrics, process_metrics};
 
-/// Everything that `GetStatus` and `ListSpans` read.
+/// Everything that the methods read.
 pub(crate) struct ProcessService {
     pub(crate) name: &'static str,
     pub(crate) uid: u32,
@@ -22,6 +23,7 @@ pub(crate) struct ProcessService {
     pub(crate) peers: PeerBoard,
     pub(crate) logs: LogBoard,
     pub(crate) spans: SpanRing,
+    pub(crate) metrics: Metrics,
     pub(crate) guard: Arc<Guard>,
 }
 
@@ -66,5 +68,16 @@ impl wire::process_server::Process for ProcessService {
         request: Request<wire::ListSpansRequest>,
     ) -> Result<Response<wire::ListSpansResponse>, Status> {
         Ok(Response::new(wire::ListSpansResponse { spans: self.spans.list(request.get_ref()) }))
+    }
+
+    async fn get_metrics(
+        &self,
+        _: Request<wire::GetMetricsRequest>,
+    ) -> Result<Response<wire::Metrics>, Status> {
+        let started = self.started_at.as_millisecond();
+        #[expect(clippy::cast_precision_loss, reason = "Prometheus knows no other numbers")]
+        let mut families = process_metrics(started as f64 / 1000.0);
+        families.extend(self.metrics.gather());
+        Ok(Response::new(wire::Metrics { families }))
     }
 }

@@ -1,7 +1,7 @@
 //! What callers are told: refusals, and the runtime's absence.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bulkhead_ipc::status::Coded;
@@ -35,6 +35,34 @@ pub enum Refusal {
         process: String,
         /// The path, cut to [`limits::TEXT`].
         called: String,
+    },
+    /// The node policy refuses the arguments.
+    #[error(
+        "`{process}` may not call {method} for pod {pod}: {reason}; the node policy {} decides that", file.display()
+    )]
+    Policy {
+        /// Who called.
+        process: String,
+        /// `Service/Method`.
+        method: String,
+        /// `NAMESPACE/NAME`.
+        pod: String,
+        /// The rules, and what they refuse.
+        reason: String,
+        /// The policy file.
+        file: PathBuf,
+    },
+    /// There is a node policy, and the arguments could not be held against it.
+    #[error(
+        "`{process}` may not call {method}: the node policy cannot be held against its message: {reason}"
+    )]
+    Unreadable {
+        /// Who called.
+        process: String,
+        /// `Service/Method`.
+        method: String,
+        /// Why.
+        reason: String,
     },
     /// The process has too many calls in flight.
     #[error("`{process}` has {} calls in flight already: wait for some to end", limits::CALLS)]
@@ -85,7 +113,11 @@ impl Cause {
 impl Coded for Refusal {
     fn code(&self) -> Code {
         match self {
-            Self::Stranger { .. } | Self::NotListed { .. } | Self::NotCri { .. } => Code::PermissionDenied,
+            Self::Stranger { .. }
+            | Self::NotListed { .. }
+            | Self::NotCri { .. }
+            | Self::Policy { .. }
+            | Self::Unreadable { .. } => Code::PermissionDenied,
             Self::TooMany { .. } => Code::ResourceExhausted,
         }
     }

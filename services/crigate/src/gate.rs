@@ -1,5 +1,6 @@
 //! One call through the gate of one process: judged, counted, sent on, and its answer handed back as it comes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bulkhead_api::crigate::v1::CallCount;
@@ -10,6 +11,7 @@ use bulkhead_ipc::traced;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::{Instrument, Span};
@@ -20,7 +22,8 @@ use crate::error::Refusal;
 use crate::health::RuntimeHealth;
 use crate::limits;
 use crate::methods::{CriService, Method};
-use crate::policy;
+use crate::operations::Totals;
+use crate::policy::Judge;
 use crate::table::{Row, Table};
 use crate::upstream::{RequestBody, Upstream};
 
@@ -36,6 +39,7 @@ pub struct Endpoint {
 /// The gate of one process.
 pub struct Gate {
     table: Table,
+    judge: Judge,
     runtime: Endpoint,
     /// When images have a socket of their own.
     images: Option<Endpoint>,
@@ -51,15 +55,16 @@ struct Admitted<'a> {
 }
 
 impl Gate {
-    /// A gate by `table`. At `shutdown` streams end; other calls go on.
+    /// A gate by `table` and `judge`. At `shutdown` streams end; other calls go on.
     pub fn new(
         table: Table,
+        judge: Judge,
         runtime: Endpoint,
         images: Option<Endpoint>,
         shutdown: CancellationToken,
     ) -> Self {
         let in_flight = usize::try_from(limits::CALLS).unwrap_or(Semaphore::MAX_PERMITS);
-        Self { table, runtime, images, in_flight: Arc::new(Semaphore::new(in_flight)), shutdown }
+        Self { table, judge, runtime, images, in_flight: Arc::new(Semaphore::new(in_flight)), shutdown }
     }
 
     /// The process.
@@ -70,6 +75,11 @@ impl Gate {
     /// What was called so far.
     pub fn calls(&self) -> impl Iterator<Item = CallCount> {
         self.table.snapshot()
+    }
+
+    /// Adds how calls went at the runtime to the sums by the kubelet's names.
+    pub fn add_operations(&self, totals: &mut BTreeMap<String, Totals>) {
+        self.table.add_operations(totals);
     }
 
     /// Waits until no call is in flight. Cancel-safe.
@@ -104,7 +114,7 @@ impl Gate {
         let row = self.table.judge(caller, called)?;
         let permit = self.in_flight.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Refusal::TooMany { process: self.process().to_owned() })?;
-        let request = policy::screen(self.process(), &row.method, request).await?;
+        let request = self.judge.screen(self.process(), &row.method, request).await?;
         Ok(Admitted { row, request, permit })
     }
 
@@ -118,6 +128,7 @@ impl Gate {
         if let Some(own) = trace::traceparent(&span).and_then(|own| HeaderValue::try_from(own).ok()) {
             headers.insert(TRACEPARENT, own);
         }
+        let began = Instant::now();
         let sent = endpoint.upstream.send(request).instrument(span.clone());
         let streaming = row.method.streaming;
         // A runtime may send a stream's head only with its first message: this can wait as long as the stream itself.
@@ -127,6 +138,7 @@ impl Gate {
             None => return body::stopping().into_http(),
             Some(Err(error)) => {
                 row.counts.miss();
+                row.operations.note(began.elapsed(), true);
                 endpoint.health.failed(&error);
                 trace::fail(&span, &chain(&error));
                 return to_status(&error).into_http();
@@ -137,6 +149,9 @@ impl Gate {
             endpoint.health.answered();
         }
         body::note(&span, response.headers());
+        // A failed call has its status in the head: there is no message that a head would have to come before.
+        let failed = body::status(response.headers()).is_some_and(|status| !body::is(status, Code::Ok));
+        row.operations.note(began.elapsed(), failed);
         let stop = streaming.then(|| Stop::when(self.shutdown.clone()));
         let endpoint = endpoint.clone();
         response.map(|inner| Passing { inner, endpoint, span, _permit: permit, stop }.into())

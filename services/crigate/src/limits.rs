@@ -1,5 +1,6 @@
 //! Every bound of the gate, in one place. A process that misbehaves, or a runtime that does, gets an error, and at most
-//! about 48 MiB here: [`ANSWER_WINDOW`], [`CALLS`] send buffers, and [`CONNECTIONS`] request windows.
+//! about 48 MiB here: [`ANSWER_WINDOW`], [`CALLS`] send buffers, and [`CONNECTIONS`] request windows; and 32 MiB for all
+//! when there is a node policy: [`JUDGED`] messages and their copies.
 
 use std::time::Duration;
 
@@ -21,11 +22,19 @@ pub const STREAM_WINDOW: u32 = 64 * 1024;
 pub const ANSWER_WINDOW: u32 = CALLS * STREAM_WINDOW;
 /// The same for all requests of one connection.
 pub const REQUEST_WINDOW: u32 = 4 * STREAM_WINDOW;
+/// Bytes of a message that a node policy is held against. A pod is at most about 1 MiB.
+pub const MESSAGE: usize = 2 * 1024 * 1024;
+/// Such messages held at the same time; further ones wait.
+pub const JUDGED: usize = 8;
 /// Bytes of one stream that wait to be written.
 pub const SEND_BUFFER: usize = 64 * 1024;
 /// Bytes of a client's text (a path) that are repeated in answers and logs.
 pub const TEXT: usize = 128;
 
+/// Longest time until a message that is judged is there.
+pub const RECEIVE: Duration = Duration::from_secs(10);
+/// Longest time to find out where its paths lead.
+pub const LOOK: Duration = Duration::from_secs(5);
 /// Longest wait for the runtime's socket to take a connection.
 pub const CONNECT: Duration = Duration::from_secs(2);
 /// First and longest time after a failed connection in which calls fail at once, without another try.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bulkhead_reconcile::{LoopStatus, Next, Reconciler, Trigger, drive, wake};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
-use http_body_util::{Either, Full};
+use http_body_util::Either;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ use crate::body;
 use crate::error::{Cause, Unavailable};
 use crate::health::RuntimeHealth;
 use crate::limits;
-use crate::upstream::{RequestBody, Upstream};
+use crate::upstream::{Held, RequestBody, Upstream};
 
 /// An empty VersionRequest: no compression, length 0.
 const EMPTY_MESSAGE: &[u8] = &[0; 5];
@@ -72,7 +72,7 @@ impl Probe {
 }
 
 fn version() -> Request<RequestBody> {
-    let mut request = Request::new(Either::Right(Full::new(Bytes::from_static(EMPTY_MESSAGE))));
+    let mut request = Request::new(Either::Right(Held::free(Bytes::from_static(EMPTY_MESSAGE))));
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = Uri::from_static("http://localhost/runtime.v1.RuntimeService/Version");
     let headers = request.headers_mut();

@@ -10,6 +10,7 @@ use crate::caller::Caller;
 use crate::error::Refusal;
 use crate::limits;
 use crate::methods::Method;
+use crate::operations::{Operations, Totals, operation_type};
 
 /// The name under which everything that is no method of runtime.v1 is counted.
 const OTHER: &str = "other";
@@ -30,6 +31,8 @@ pub struct Row {
     pub method: Method,
     /// How often it was called.
     pub counts: Counts,
+    /// How its calls went at the runtime.
+    pub operations: Operations,
     listed: bool,
 }
 
@@ -64,6 +67,7 @@ impl Table {
         let row = |method: &Method| Row {
             method: method.clone(),
             counts: Counts::default(),
+            operations: Operations::default(),
             listed: access.may_use_cri(process, &method.label),
         };
         let rows = methods.iter().map(|method| (method.uri.path().to_owned(), row(method))).collect();
@@ -98,6 +102,13 @@ impl Table {
     /// Where calls of `called` are counted.
     pub fn counts(&self, called: &str) -> &Counts {
         self.rows.get(called).map_or(&self.other, |row| &row.counts)
+    }
+
+    /// Adds how calls went at the runtime to the sums by the kubelet's names. Streams have no duration.
+    pub fn add_operations(&self, totals: &mut BTreeMap<String, Totals>) {
+        for row in self.rows.values().filter(|row| row.listed && !row.method.streaming) {
+            row.operations.add_to(totals.entry(operation_type(&row.method.label)).or_default());
+        }
     }
 
     /// The counts of everything that was called at all, by method.

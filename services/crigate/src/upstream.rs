@@ -2,25 +2,66 @@
 //!
 //! Each process has a connection of its own, so that answers which one does not read hold up nobody else's.
 
+use std::convert::Infallible;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bulkhead_base::Backoff;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Cause, Unavailable};
 use crate::limits;
 
 /// A request's body: streamed through as it comes, or bytes at hand.
-pub type RequestBody = Either<Incoming, Full<Bytes>>;
+pub type RequestBody = Either<Incoming, Held>;
+
+/// Bytes at hand, with their place among those that may be held.
+pub struct Held {
+    bytes: Full<Bytes>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Bytes that take no place.
+    pub fn free(bytes: Bytes) -> Self {
+        Self { bytes: Full::new(bytes), _place: None }
+    }
+
+    /// Bytes that keep their place until they are sent.
+    pub fn with(bytes: Bytes, place: OwnedSemaphorePermit) -> Self {
+        Self { bytes: Full::new(bytes), _place: Some(place) }
+    }
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.get_mut().bytes).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.bytes.size_hint()
+    }
+}
 
 /// The connection.
 pub struct Upstream {

@@ -6,9 +6,11 @@
 mod collect;
 mod config;
 mod error;
+mod fs;
 mod grpc;
 mod health;
 mod machine;
+mod net;
 mod plan;
 mod problems;
 mod proc;
@@ -52,7 +54,7 @@ impl Service for Evictd {
             .map_err(|error| ServiceError::configuration("cgroupRoot cannot be used", error))?;
         let context = Arc::new(context);
         let pods = pods(&context);
-        let machine = Machine::new(flags.proc_dir, context.clock.clone());
+        let machine = Machine::new(flags.proc_dir, context.clock.clone()).with_root(&context.flags.root_dir);
         let (newest, latest) = watch::channel(None);
         let (status, passes) = watch::channel(LoopStatus::default());
         let (waker, waiting) = wake();

@@ -11,6 +11,8 @@ use bulkhead_cgroup::{CgroupPath, CgroupStats, Mounts, read_stats};
 use tokio::time::Instant;
 
 use crate::error::CollectError;
+use crate::fs::{self, FsFigures};
+use crate::net::{self, NetFigures};
 use crate::problems::Problems;
 use crate::proc::{self, ProcFigures};
 
@@ -27,6 +29,10 @@ pub(crate) struct Readings {
     pub(crate) at: Moment,
     /// What it said.
     pub(crate) proc: ProcFigures,
+    /// The node's network; `None` when it cannot be read.
+    pub(crate) network: Option<NetFigures>,
+    /// The file system of the node agent's root folder.
+    pub(crate) fs: Option<FsFigures>,
     /// Every cgroup that exists.
     pub(crate) cgroups: BTreeMap<CgroupPath, Reading>,
     /// When the cgroup of all pods was made, in nanoseconds since 1970; `None` while there is none.
@@ -56,6 +62,7 @@ pub(crate) struct Moment {
 /// This machine, or a picture of one in a folder.
 pub(crate) struct Machine {
     proc_dir: PathBuf,
+    root_dir: PathBuf,
     clock: Arc<dyn Clock>,
     mounts: OnceLock<Mounts>,
 }
@@ -63,7 +70,12 @@ pub(crate) struct Machine {
 impl Machine {
     /// With the proc file system at `proc_dir`. Nothing is read yet.
     pub(crate) fn new(proc_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { proc_dir, clock, mounts: OnceLock::new() }
+        Self { proc_dir, root_dir: PathBuf::new(), clock, mounts: OnceLock::new() }
+    }
+
+    /// With the node agent's root folder there.
+    pub(crate) fn with_root(self, root_dir: &Path) -> Self {
+        Self { root_dir: root_dir.to_owned(), ..self }
     }
 
     /// Looked up until found, then kept: a node does not change its cgroup version while it runs.
@@ -88,6 +100,8 @@ impl Figures for Machine {
         let mut readings = Readings {
             at: self.now(),
             proc: proc::read(&self.proc_dir)?,
+            network: net::read(&self.proc_dir),
+            fs: fs::read(&self.root_dir),
             cgroups: BTreeMap::new(),
             kubepods_made: made(mounts, kubepods),
             problems: Problems::default(),

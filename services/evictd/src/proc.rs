@@ -29,10 +29,21 @@ pub(crate) struct ProcFigures {
     pub(crate) inactive_file: u64,
     /// Anonymous memory.
     pub(crate) anonymous: u64,
+    /// Swap of the machine.
+    pub(crate) swap_total: u64,
+    /// Swap that nobody uses.
+    pub(crate) swap_free: u64,
     /// Processes and threads now.
     pub(crate) tasks: u64,
     /// The most tasks that there may be.
     pub(crate) max_tasks: u64,
+}
+
+impl ProcFigures {
+    /// Swap that containers may still use. Known without looking at their limits only where there is none.
+    pub(crate) fn available_to_containers(&self) -> Option<u64> {
+        (self.swap_total == 0).then_some(0)
+    }
 }
 
 /// Reads it all from `dir`, usually `/proc`.
@@ -50,6 +61,8 @@ pub(crate) fn read(dir: &Path) -> Result<ProcFigures, CollectError> {
         memory_free: memory.mem_free,
         inactive_file: memory.inactive_file.unwrap_or(0),
         anonymous: memory.anon_pages.unwrap_or(0),
+        swap_total: memory.swap_total,
+        swap_free: memory.swap_free,
         tasks: u64::from(load.max),
         max_tasks: max_pid.min(max_threads),
     })
@@ -113,6 +126,8 @@ mod tests {
             memory_free: 2_000_000 * 1024,
             inactive_file: 1_500_000 * 1024,
             anonymous: 1_000_000 * 1024,
+            swap_total: 0,
+            swap_free: 0,
             tasks: 287,
             max_tasks: 32_768,
         };

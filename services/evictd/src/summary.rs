@@ -6,11 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use bulkhead_api::evictd::v1::{ContainerStats, CpuStats, MemoryStats, NodeStats, PodStats, Summary};
-use bulkhead_cgroup::{CgroupPath, CgroupStats, MemoryStats as CgroupMemory};
+use bulkhead_api::evictd::v1::{
+    ContainerStats, CpuStats, FsCapacity, FsStats, InterfaceStats, MemoryStats, NetworkStats, NodeStats,
+    PodStats, Summary, SwapStats,
+};
+use bulkhead_cgroup::{CgroupPath, CgroupStats, MemoryStats as CgroupMemory, PressureStats};
 use jiff::Timestamp;
 
+use crate::fs::FsFigures;
 use crate::machine::{Moment, Reading, Readings};
+use crate::net::NetFigures;
 use crate::plan::{ContainerPlan, Plan, PodPlan};
 use crate::proc::ProcFigures;
 use crate::rate::{Sample, nano_cores};
@@ -61,15 +66,26 @@ impl Input<'_> {
             start_unix_nano: self.readings.kubepods_made.unwrap_or(0),
             cpu: self.cpu(&self.plan.kubepods),
             memory: memory(reading),
+            swap: swap(reading),
+            io: pressure::io(reading),
+            ..ContainerStats::default()
         });
         NodeStats {
             node_name: self.node_name.to_owned(),
             start_unix_nano: proc.boot_seconds.saturating_mul(1_000_000_000),
             cpu: Some(self.cpu(&CgroupPath::root()).unwrap_or_else(|| self.machine_cpu())),
-            memory: Some(node_memory(root.map_or(*at, |root| root.at), root.map(|root| &root.stats), proc)),
+            memory: Some(MemoryStats {
+                psi: root.and_then(|root| pressure::of(root, |psi| &psi.memory)),
+                ..node_memory(root.map_or(*at, |root| root.at), root.map(|root| &root.stats), proc)
+            }),
             system_containers: pods.into_iter().collect(),
             process_count: proc.tasks,
             max_pid: proc.max_tasks,
+            swap: Some(node_swap(*at, proc)),
+            io: root.and_then(pressure::io),
+            network: self.readings.network.as_ref().map(|figures| network(*at, figures)),
+            fs: self.readings.fs.map(|figures| fs(*at, figures)),
+            ..NodeStats::default()
         }
     }
 
@@ -85,6 +101,9 @@ impl Input<'_> {
             memory: memory(reading),
             process_count: reading.stats.pids,
             containers: pod.containers.iter().filter_map(|container| self.container(container)).collect(),
+            swap: swap(reading),
+            io: pressure::io(reading),
+            ..PodStats::default()
         })
     }
 
@@ -96,6 +115,12 @@ impl Input<'_> {
             start_unix_nano: unix_nano(container.started_at),
             cpu: self.cpu(&container.cgroup),
             memory: memory(reading),
+            swap: swap(reading).map(|swap| SwapStats {
+                available_bytes: self.readings.proc.available_to_containers(),
+                ..swap
+            }),
+            io: pressure::io(reading),
+            ..ContainerStats::default()
         })
     }
 
@@ -105,7 +130,8 @@ impl Input<'_> {
 
     fn cpu(&self, path: &CgroupPath) -> Option<CpuStats> {
         let reading = self.reading(path)?;
-        Some(cpu(reading.at, sample(reading)?, self.before.cgroups.get(path)))
+        let psi = pressure::of(reading, |psi| &psi.cpu);
+        Some(CpuStats { psi, ..cpu(reading.at, sample(reading)?, self.before.cgroups.get(path)) })
     }
 
     fn machine_cpu(&self) -> CpuStats {
@@ -126,6 +152,7 @@ fn cpu(at: Moment, now: Sample, before: Option<&Sample>) -> CpuStats {
         time_unix_nano: at.unix_nano,
         usage_nano_cores: before.and_then(|before| nano_cores(*before, now)),
         usage_core_nano_seconds: now.used_ns,
+        psi: None,
     }
 }
 
@@ -140,7 +167,47 @@ fn memory(reading: &Reading) -> Option<MemoryStats> {
         rss_bytes: memory.rss,
         page_faults: memory.page_faults,
         major_page_faults: memory.major_page_faults,
+        psi: pressure::of(reading, |psi| &psi.memory),
     })
+}
+
+/// Swap of a cgroup. What of it may be used is told for containers alone, as by the kubelet.
+fn swap(reading: &Reading) -> Option<SwapStats> {
+    let usage_bytes = reading.stats.memory.as_ref()?.swap?;
+    Some(SwapStats { time_unix_nano: reading.at.unix_nano, available_bytes: None, usage_bytes })
+}
+
+fn fs(at: Moment, figures: FsFigures) -> FsStats {
+    let FsFigures { available_bytes, capacity_bytes, used_bytes, inodes_free, inodes } = figures;
+    FsStats {
+        time_unix_nano: at.unix_nano,
+        capacity: Some(FsCapacity { available_bytes, capacity_bytes, inodes_free, inodes }),
+        used_bytes,
+        inodes_used: Some(inodes.saturating_sub(inodes_free)),
+    }
+}
+
+fn network(at: Moment, figures: &NetFigures) -> NetworkStats {
+    let interfaces = figures.interfaces.iter().map(|one| InterfaceStats {
+        name: one.name.clone(),
+        rx_bytes: one.rx_bytes,
+        rx_errors: one.rx_errors,
+        tx_bytes: one.tx_bytes,
+        tx_errors: one.tx_errors,
+    });
+    NetworkStats {
+        time_unix_nano: at.unix_nano,
+        default_interface: figures.default_interface.clone(),
+        interfaces: interfaces.collect(),
+    }
+}
+
+fn node_swap(at: Moment, proc: &ProcFigures) -> SwapStats {
+    SwapStats {
+        time_unix_nano: at.unix_nano,
+        available_bytes: Some(proc.swap_free),
+        usage_bytes: proc.swap_total.saturating_sub(proc.swap_free),
+    }
 }
 
 /// The root cgroup's figures where it has them; on v2 it has no usage, and without the memory controller nothing.
@@ -158,6 +225,31 @@ fn node_memory(at: Moment, root: Option<&CgroupStats>, proc: &ProcFigures) -> Me
         rss_bytes: figure(|root| root.rss, proc.anonymous),
         page_faults: figure(|root| root.page_faults, 0),
         major_page_faults: figure(|root| root.major_page_faults, 0),
+        psi: None,
+    }
+}
+
+mod pressure {
+    //! The kernel's pressure figures, where it has them. The root cgroup of v2 keeps its own in /proc/pressure.
+
+    use bulkhead_api::evictd::v1::{IoStats, Pressure, PressureLine};
+    use bulkhead_cgroup::{Pressure as Kernels, PressureLine as Line};
+
+    use super::{PressureStats, Reading};
+
+    pub(super) fn of(reading: &Reading, which: fn(&PressureStats) -> &Kernels) -> Option<Pressure> {
+        let kernels = which(reading.stats.pressure.as_ref()?);
+        Some(Pressure { some: Some(line(&kernels.some)), full: Some(line(&kernels.full)) })
+    }
+
+    /// Always there, as by the kubelet: a time, and pressure where it is known.
+    pub(super) fn io(reading: &Reading) -> Option<IoStats> {
+        Some(IoStats { time_unix_nano: reading.at.unix_nano, psi: of(reading, |psi| &psi.io) })
+    }
+
+    fn line(line: &Line) -> PressureLine {
+        let Line { avg10, avg60, avg300, total_us } = *line;
+        PressureLine { avg10, avg60, avg300, total_usec: total_us }
     }
 }
 

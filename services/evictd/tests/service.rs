@@ -230,7 +230,7 @@ struct Life {
 
 impl Life {
     async fn summary(&self) -> Result<Summary, Status> {
-        let request = with_deadline(GetSummaryRequest {}, Duration::from_secs(5));
+        let request = with_deadline(GetSummaryRequest::default(), Duration::from_secs(5));
         Ok(self.evictd.clone().get_summary(request).await?.into_inner())
     }
 

@@ -5,6 +5,7 @@
 pub(crate) mod answer;
 mod doors;
 mod patient;
+pub(crate) mod requests;
 mod route;
 pub(crate) mod server;
 

@@ -9,6 +9,7 @@ mod grpc;
 mod health;
 mod http;
 mod logs;
+mod metrics;
 mod pods;
 mod stats;
 
@@ -29,9 +30,14 @@ pub use http::Doors;
 
 use health::board::{Board, Peers};
 use http::answer::Front;
+use http::requests::Requests;
 use http::server::{Bounds, Port};
 use logs::Logs;
+use metrics::gather::Gatherer;
 use pods::source::Pods;
+
+/// Largest summary taken: some 5 KiB a pod.
+const SUMMARY_BYTES: usize = 16 * 1024 * 1024;
 
 /// The process.
 pub struct Gateway;
@@ -71,7 +77,9 @@ pub async fn run(context: Context, settings: Settings, doors: Doors) -> Result<(
     let front = Front {
         health: health.clone(),
         pods: pods.clone(),
-        evictd: EvictdClient::new(context.peer("evictd")),
+        evictd: EvictdClient::new(context.peer("evictd")).max_decoding_message_size(SUMMARY_BYTES),
+        gatherer: Gatherer::new(&context),
+        requests: Requests::new(&context.metrics),
     };
     let front = Arc::new(front);
     let Doors { healthz, read_only } = doors;

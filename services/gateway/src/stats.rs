@@ -34,7 +34,15 @@ struct Node {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    io: Option<Io>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Network>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fs: Option<Fs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rlimit: Option<Rlimit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swap: Option<Swap>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,6 +55,10 @@ struct Pod {
     cpu: Option<Cpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io: Option<Io>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swap: Option<Swap>,
     // This one has underscores in the kubelet's API.
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
     process_stats: Option<ProcessStats>,
@@ -68,6 +80,80 @@ struct Container {
     cpu: Option<Cpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io: Option<Io>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swap: Option<Swap>,
+}
+
+#[derive(Debug, Serialize)]
+struct Io {
+    time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    psi: Option<Psi>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Swap {
+    time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swap_available_bytes: Option<u64>,
+    swap_usage_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Fs {
+    time: Option<Timestamp>,
+    #[serde(flatten)]
+    capacity: Option<FsCapacity>,
+    used_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inodes_used: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FsCapacity {
+    available_bytes: u64,
+    capacity_bytes: u64,
+    inodes_free: u64,
+    inodes: u64,
+}
+
+/// The interface with the default route, and all of them.
+#[derive(Debug, Serialize)]
+struct Network {
+    time: Option<Timestamp>,
+    #[serde(flatten)]
+    default: Option<Interface>,
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Interface {
+    name: String,
+    rx_bytes: u64,
+    rx_errors: u64,
+    tx_bytes: u64,
+    tx_errors: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Psi {
+    full: PsiLine,
+    some: PsiLine,
+}
+
+#[derive(Debug, Serialize)]
+struct PsiLine {
+    /// In the kernel's unit, microseconds.
+    total: u64,
+    avg10: f64,
+    avg60: f64,
+    avg300: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,6 +163,8 @@ struct Cpu {
     #[serde(skip_serializing_if = "Option::is_none")]
     usage_nano_cores: Option<u64>,
     usage_core_nano_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    psi: Option<Psi>,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,6 +178,8 @@ struct Memory {
     rss_bytes: u64,
     page_faults: u64,
     major_page_faults: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    psi: Option<Psi>,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,13 +204,22 @@ pub(crate) fn summary(from: wire::Summary, extent: Extent) -> Summary {
         maxpid: node.max_pid,
         curproc: node.process_count,
     });
+    let whole = extent == Extent::Whole;
     Summary {
         node: Node {
             node_name: node.node_name,
-            system_containers: node.system_containers.into_iter().map(container).collect(),
+            system_containers: node
+                .system_containers
+                .into_iter()
+                .map(|from| container(from, extent))
+                .collect(),
             start_time: date(node.start_unix_nano),
             cpu: node.cpu.map(cpu),
             memory: node.memory.map(memory),
+            io: node.io.filter(|_| whole).map(io),
+            swap: node.swap.filter(|_| whole).map(swap),
+            network: node.network.filter(|_| whole).map(network),
+            fs: node.fs.filter(|_| whole).map(fs),
             rlimit: rlimit.filter(|rlimit| rlimit.maxpid > 0),
         },
         pods: from.pods.into_iter().map(|from| pod(from, extent)).collect(),
@@ -132,20 +231,75 @@ fn pod(from: wire::PodStats, extent: Extent) -> Pod {
     Pod {
         pod_ref: PodRef { name: from.name, namespace: from.namespace, uid: from.uid },
         start_time: date(from.start_unix_nano),
-        containers: from.containers.into_iter().map(container).collect(),
+        containers: from.containers.into_iter().map(|from| container(from, extent)).collect(),
         cpu: from.cpu.map(cpu),
         memory: from.memory.map(memory),
+        io: from.io.filter(|_| extent == Extent::Whole).map(io),
+        swap: from.swap.filter(|_| extent == Extent::Whole).map(swap),
         process_stats: counted.map(|process_count| ProcessStats { process_count }),
     }
 }
 
-fn container(from: wire::ContainerStats) -> Container {
+fn container(from: wire::ContainerStats, extent: Extent) -> Container {
     Container {
         name: from.name,
         start_time: date(from.start_unix_nano),
         cpu: from.cpu.map(cpu),
         memory: from.memory.map(memory),
+        io: from.io.filter(|_| extent == Extent::Whole).map(io),
+        swap: from.swap.filter(|_| extent == Extent::Whole).map(swap),
     }
+}
+
+fn io(from: wire::IoStats) -> Io {
+    Io { time: date(from.time_unix_nano), psi: from.psi.map(psi) }
+}
+
+fn fs(from: wire::FsStats) -> Fs {
+    let capacity = from.capacity.map(|of| FsCapacity {
+        available_bytes: of.available_bytes,
+        capacity_bytes: of.capacity_bytes,
+        inodes_free: of.inodes_free,
+        inodes: of.inodes,
+    });
+    Fs {
+        time: date(from.time_unix_nano),
+        capacity,
+        used_bytes: from.used_bytes,
+        inodes_used: from.inodes_used,
+    }
+}
+
+fn network(from: wire::NetworkStats) -> Network {
+    let interfaces = from.interfaces.into_iter().map(|from| Interface {
+        name: from.name,
+        rx_bytes: from.rx_bytes,
+        rx_errors: from.rx_errors,
+        tx_bytes: from.tx_bytes,
+        tx_errors: from.tx_errors,
+    });
+    let interfaces: Vec<_> = interfaces.collect();
+    Network {
+        time: date(from.time_unix_nano),
+        default: interfaces.iter().find(|one| one.name == from.default_interface).cloned(),
+        interfaces,
+    }
+}
+
+fn swap(from: wire::SwapStats) -> Swap {
+    Swap {
+        time: date(from.time_unix_nano),
+        swap_available_bytes: from.available_bytes,
+        swap_usage_bytes: from.usage_bytes,
+    }
+}
+
+fn psi(from: wire::Pressure) -> Psi {
+    let line = |line: Option<wire::PressureLine>| {
+        let wire::PressureLine { avg10, avg60, avg300, total_usec } = line.unwrap_or_default();
+        PsiLine { total: total_usec, avg10, avg60, avg300 }
+    };
+    Psi { full: line(from.full), some: line(from.some) }
 }
 
 fn cpu(from: wire::CpuStats) -> Cpu {
@@ -153,6 +307,7 @@ fn cpu(from: wire::CpuStats) -> Cpu {
         time: date(from.time_unix_nano),
         usage_nano_cores: from.usage_nano_cores,
         usage_core_nano_seconds: from.usage_core_nano_seconds,
+        psi: from.psi.map(psi),
     }
 }
 
@@ -165,6 +320,7 @@ fn memory(from: wire::MemoryStats) -> Memory {
         rss_bytes: from.rss_bytes,
         page_faults: from.page_faults,
         major_page_faults: from.major_page_faults,
+        psi: from.psi.map(psi),
     }
 }
 

@@ -1,7 +1,10 @@
 //! The runtime's event stream, when it has one: an event says only that its pod is to be read at once.
 //!
-//! What an event tells about the pod is not used, and a lost event costs at most the second until the next relist: the
-//! state is what the runtime answers when asked, never a sum of events.
+//! What an event tells about the pod is not used: the state is what the runtime answers when asked, never a sum of events.
+//!
+//! Events are relied on (see [`crate::trust`]) from the first one on. Only that proves them: a runtime that has none says
+//! so at once, but one that has them may send nothing at all, not even the head of its answer, before the first event. When
+//! they were proved once, a stream that is opened again counts after a while without a refusal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +14,16 @@ use bulkhead_cri::{Observe, wire};
 use bulkhead_model::names;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use crate::cache::Cache;
 use crate::reader::Reader;
+use crate::trust::Trust;
 
 /// First and longest wait before a broken stream is opened again.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// How long a stream that is opened again must last, without an event, until it is relied on.
+const PROBATION: Duration = Duration::from_secs(10);
 /// Pods with an event that are read or wait for it. Past it events are dropped: the relist sees those pods.
 const PODS: usize = 1024;
 
@@ -26,6 +32,9 @@ const PODS: usize = 1024;
 pub(crate) struct Events<O> {
     reader: Reader<O>,
     lives: watch::Receiver<u64>,
+    trust: Trust,
+    /// Whether there was an event in this life.
+    proved: bool,
     /// Pods that are being read, and whether another event came since that read was started.
     again: BTreeMap<String, bool>,
     reads: JoinSet<String>,
@@ -33,8 +42,8 @@ pub(crate) struct Events<O> {
 
 impl<O: Observe> Events<O> {
     /// `lives` grows when the runtime is back: see [`crate::relist::Relist`].
-    pub(crate) fn new(reader: Reader<O>, lives: watch::Receiver<u64>) -> Self {
-        Self { reader, lives, again: BTreeMap::new(), reads: JoinSet::new() }
+    pub(crate) fn new(reader: Reader<O>, lives: watch::Receiver<u64>, trust: Trust) -> Self {
+        Self { reader, lives, trust, proved: false, again: BTreeMap::new(), reads: JoinSet::new() }
     }
 
     /// Returns only when the relist is gone.
@@ -46,12 +55,11 @@ impl<O: Observe> Events<O> {
         }
         loop {
             self.lives.borrow_and_update();
-            let error = match self.reader.client().container_events().await {
-                Ok(stream) => self.follow(stream, &mut backoff).await,
-                Err(error) => error.status,
-            };
+            let error = self.attend(&mut backoff).await;
+            self.trust.lose();
             if error.code() == Code::Unimplemented {
                 tracing::info!("the runtime has no events; relisting alone");
+                self.proved = false;
                 backoff.reset();
                 if self.lives.changed().await.is_err() {
                     return;
@@ -66,17 +74,32 @@ impl<O: Observe> Events<O> {
         }
     }
 
-    /// Reads the stream to its end, which is an error.
-    async fn follow(
-        &mut self,
-        mut stream: Streaming<wire::ContainerEventResponse>,
-        backoff: &mut Backoff,
-    ) -> Status {
+    /// Opens the stream and reads it to its end, which is an error.
+    async fn attend(&mut self, backoff: &mut Backoff) -> Status {
+        let probation = tokio::time::sleep(PROBATION);
+        tokio::pin!(probation);
+        let client = self.reader.client().clone();
+        let opening = client.container_events();
+        tokio::pin!(opening);
+        let opened = loop {
+            tokio::select! {
+                opened = &mut opening => break opened,
+                () = &mut probation, if self.on_probation() => self.trust.gain(),
+            }
+        };
+        let mut stream = match opened {
+            Ok(stream) => stream,
+            Err(error) => return error.status,
+        };
         loop {
             tokio::select! {
+                () = &mut probation, if self.on_probation() => self.trust.gain(),
                 message = stream.message() => match message {
                     Ok(Some(event)) => {
                         backoff.reset();
+                        self.proved = true;
+                        self.trust.gain();
+                        self.trust.moved();
                         if let Some(uid) = owner(&event, self.reader.cache()) {
                             self.mark(uid);
                         }
@@ -91,6 +114,10 @@ impl<O: Observe> Events<O> {
                 }
             }
         }
+    }
+
+    fn on_probation(&self) -> bool {
+        self.proved && !self.trust.events()
     }
 
     fn mark(&mut self, uid: String) {

@@ -1,7 +1,7 @@
 //! pleg: what the container runtime really holds.
 //!
-//! Owns the one view of sandboxes and containers on the node: relists every second, reads single pods on request or at
-//! the runtime's events, and publishes each pod as it is. Must never change anything in the runtime, and never decide
+//! Owns the one view of sandboxes and containers on the node: reads single pods on request or at the runtime's events,
+//! relists, every second where there are no events, and publishes each pod as it is. Must never change anything in the runtime, and never decide
 //! what should run: its CRI role, `bulkhead_cri::Observe`, has no method for it.
 
 mod cache;
@@ -12,10 +12,12 @@ mod grpc;
 mod health;
 mod inspect;
 mod listing;
+mod measures;
 mod plan;
 mod reader;
 mod relist;
 mod running;
+mod trust;
 mod version;
 
 #[cfg(test)]
@@ -34,8 +36,10 @@ use tonic::service::Routes;
 use crate::cache::Cache;
 use crate::events::Events;
 use crate::grpc::Handlers;
+use crate::measures::Measures;
 use crate::reader::Reader;
 use crate::relist::Relist;
+use crate::trust::Trust;
 
 /// The process.
 pub struct Pleg;
@@ -53,15 +57,18 @@ impl Service for Pleg {
         let (status, relist_status) = watch::channel(LoopStatus::default());
         let (version, runtime_version) = watch::channel(None);
 
-        // Nobody wakes the relist: it runs every second anyway, and events read single pods.
-        let (_, waiting) = wake();
-        let relist = Relist::new(reader.clone(), lives);
+        let (waker, waiting) = wake();
+        let trust = Trust::new(waker);
+        let relist =
+            Relist::new(reader.clone(), lives, trust.clone()).measured(Measures::new(&context.metrics));
+        let (seen, told) = (publisher.clone(), trust.clone());
+        context.metrics.read_with(move || measures::now(&seen, &told));
         tokio::spawn(drive(relist, waiting, status, context.shutdown.clone().cancelled_owned()));
         let background = |task: futures::future::BoxFuture<'static, ()>| {
             let shutdown = context.shutdown.clone();
             tokio::spawn(async move { shutdown.run_until_cancelled(task).await });
         };
-        background(Box::pin(Events::new(reader.clone(), runtime_lives.clone()).run()));
+        background(Box::pin(Events::new(reader.clone(), runtime_lives.clone(), trust).run()));
         background(Box::pin(version::follow(client, version, runtime_lives)));
         let (check, shell) = (context.check("runtime"), context.clone());
         background(Box::pin(health::follow(relist_status, move |verdict| match verdict {

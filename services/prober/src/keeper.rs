@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::container::Probes;
+use crate::counts::{Counts, Probed};
 use crate::handlers::Handlers;
 use crate::lanes::{Lanes, PodLane};
 use crate::plan::{self, Job, Planned};
@@ -60,6 +61,7 @@ pub struct Keeper<H> {
     /// What an earlier life decided; empty after the first whole look.
     known: Known,
     pods: BTreeMap<String, Pod>,
+    counts: Option<Counts>,
 }
 
 #[derive(Default)]
@@ -83,7 +85,22 @@ impl<H: Handlers> Keeper<H> {
         let (sender, answers) = mpsc::channel(ANSWERS);
         let known = results.known().borrow().clone();
         let surroundings = Surroundings { handlers, lanes, answers: sender };
-        Self { inputs, clock, spread, surroundings, answers, results, known, pods: BTreeMap::new() }
+        Self {
+            inputs,
+            clock,
+            spread,
+            surroundings,
+            answers,
+            results,
+            known,
+            pods: BTreeMap::new(),
+            counts: None,
+        }
+    }
+
+    /// Counts answers there.
+    pub fn counting(self, counts: Counts) -> Self {
+        Self { counts: Some(counts), ..self }
     }
 
     /// Works until `shutdown`, then ends all workers.
@@ -170,6 +187,8 @@ impl<H: Handlers> Keeper<H> {
         }
         if !pod.containers.is_empty() {
             self.pods.insert(uid, pod);
+        } else if let Some(counts) = &mut self.counts {
+            counts.forget(&uid);
         }
     }
 
@@ -181,12 +200,17 @@ impl<H: Handlers> Keeper<H> {
     }
 
     fn take(&mut self, answer: &Answer) {
-        let Answer { pod_uid, container_id, kind, report } = answer;
+        let Answer { pod_uid, container_id, kind, report, took } = answer;
         let kept = self.pods.get_mut(pod_uid).and_then(|pod| pod.containers.get_mut(container_id));
         let Some(kept) = kept else { return };
         // An answer of a worker that was ended meanwhile is not wanted any more: the pod may be terminating.
         if !kept.workers.contains_key(kind) {
             return;
+        }
+        if let (Some(counts), Some(pod)) = (&mut self.counts, self.inputs.pods.get(pod_uid)) {
+            let (uid, namespace, name) = (pod_uid.as_str(), pod.namespace.as_str(), pod.name.as_str());
+            let probed = Probed { uid, namespace, name, container: &kept.name, kind: *kind };
+            counts.count(probed, report.outcome, *took);
         }
         let recorded = kept.probes.record(*kind, report);
         if recorded.first_ready {

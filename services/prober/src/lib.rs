@@ -4,6 +4,7 @@
 //! a runtime that is away for a container that is ill.
 
 mod container;
+mod counts;
 mod error;
 mod grpc;
 mod handlers;
@@ -24,6 +25,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
+use bulkhead_api::prober::v1::hooks_server::HooksServer;
 use bulkhead_api::prober::v1::prober_server::ProberServer;
 use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
 use bulkhead_cri::{ExecClient, ObserveClient};
@@ -33,6 +35,7 @@ use bulkhead_service::{CommonFlags, Context, NoFlags, Service, ServiceError};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
+use counts::Counts;
 use handlers::ProbeHandlers;
 use keeper::{Inputs, Keeper, Tools};
 use lanes::Lanes;
@@ -68,6 +71,7 @@ impl Service for Prober {
             node_address(context.flags.clone()),
         )
         .map_err(|error| ServiceError::failed("cannot set up TLS for probes", error))?;
+        let hooks = HooksServer::new(grpc::HookRunner::new(handlers.clone()));
         let tools = Tools {
             handlers,
             clock: context.clock.clone(),
@@ -78,11 +82,12 @@ impl Service for Prober {
         let stopped = || context.shutdown.clone().cancelled_owned();
         tokio::spawn(health::watch(inputs.clone(), context.check("probes"), context.shutdown.clone()));
         tokio::spawn(drive(saver, wake, watch::Sender::new(LoopStatus::default()), stopped()));
-        tokio::spawn(Keeper::new(inputs, tools, results).run(context.shutdown.clone()));
+        let keeper = Keeper::new(inputs, tools, results).counting(Counts::new(&context.metrics));
+        tokio::spawn(keeper.run(context.shutdown.clone()));
 
         // Without peers it waits for them; that is what the check says, and no reason to hold others back.
         context.ready();
-        let routes = Routes::new(ProberServer::new(grpc::Handlers::new(publisher)));
+        let routes = Routes::new(ProberServer::new(grpc::Handlers::new(publisher))).add_service(hooks);
         let served = context.serve(routes).await;
         let known = last_words.borrow().clone();
         if let Err(error) = store.save(known).await {

@@ -19,6 +19,8 @@ pub struct Planned<'a> {
     pub container: &'a Container,
     /// Where it is reached.
     pub address: Address,
+    /// Its postStart hook has not ended: not probed yet.
+    pub held: bool,
 }
 
 /// Where a container is reached unless its probe names a host.
@@ -49,7 +51,8 @@ pub struct Job {
 pub fn containers<'a>(item: &'a ProbeItem, runtime: &'a RuntimePod) -> Vec<Planned<'a>> {
     let planned = item.view.containers.iter().filter_map(|probed| {
         let container = runtime.newest(&probed.name)?;
-        Some(Planned { probed, container, address: address(item, runtime, container) })
+        let held = item.in_post_start.contains(&container.id);
+        Some(Planned { probed, container, address: address(item, runtime, container), held })
     });
     planned.collect()
 }
@@ -64,7 +67,7 @@ fn address(item: &ProbeItem, runtime: &RuntimePod, container: &Container) -> Add
 
 /// The probes of a container that should run now.
 pub fn jobs(planned: &Planned<'_>, stage: Stage, probes: &Probes) -> Vec<Job> {
-    if !planned.container.may_run() {
+    if !planned.container.may_run() || planned.held {
         return Vec::new();
     }
     let wanted = planned.probed.probes.iter().filter(|spec| {
@@ -169,6 +172,18 @@ mod tests {
         }
         let nothing = runtime_pod("u", &[]);
         assert_eq!(containers(&item, &nothing), []);
+    }
+
+    #[test]
+    fn a_container_is_not_probed_before_its_post_start_hook_ended() {
+        let mut item = item("u", "a", vec![exec_spec(Readiness)]);
+        let runtime = runtime_pod("u", &[("a", "id-2", ContainerState::Running)]);
+        for (held, runs) in [("id-2", 0), ("id-1", 1)] {
+            item.in_post_start = [held.to_owned()].into();
+            let planned = containers(&item, &runtime);
+            let probes = Probes::new(planned[0].probed, "id-2", None);
+            assert_eq!(jobs(&planned[0], Stage::Syncing, &probes).len(), runs, "{held}");
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bulkhead_api::convert::ProbeItem;
-use bulkhead_model::decision::Stage;
 use bulkhead_model::probe::{Handler, ProbeKind, ProbeSpec};
 use bulkhead_model::probe_view::{ProbeView, ProbedContainer};
 use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
@@ -36,7 +35,7 @@ pub fn item(uid: &str, container: &str, probes: Vec<ProbeSpec>) -> ProbeItem {
         containers: vec![container],
         ..ProbeView::default()
     };
-    ProbeItem { view, stage: Stage::Syncing, traceparent: String::new() }
+    ProbeItem { view, ..ProbeItem::default() }
 }
 
 /// A pod with one sandbox at 10.0.0.5 and containers given by name, id and state, newest first.

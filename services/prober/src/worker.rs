@@ -24,6 +24,8 @@ pub struct Answer {
     pub kind: ProbeKind,
     /// The finding.
     pub report: Report,
+    /// How long the run took.
+    pub took: Duration,
 }
 
 /// What every worker uses.
@@ -93,6 +95,7 @@ async fn run<H: Handlers>(
             container_id: job.container_id.clone(),
             kind: job.spec.kind,
             report,
+            took: started.elapsed(),
         };
         if answers.send(answer).await.is_err() {
             return;

@@ -2,7 +2,7 @@
 
 use bulkhead_service::Context;
 
-use crate::capacity::Limits;
+use crate::capacity::{self, Limits};
 
 /// Settings of this process.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ impl Settings {
             node_name: context.flags.node_name(),
             port: config.port,
             attach_detach: config.enable_controller_attach_detach,
-            limits: Limits::new(config),
+            limits: capacity::limits(config),
         }
     }
 }

@@ -5,9 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bulkhead_cgroup::CgroupPath;
+use bulkhead_model::admission::Node;
+use bulkhead_model::capacity::{Limits, Threshold, allocatable};
+use bulkhead_model::dns::ClusterDns;
 use bulkhead_model::quantity::{Format, Quantity};
-use bulkhead_model::resources::CgroupSettings;
+use bulkhead_model::resources::{self, CgroupSettings};
+use bulkhead_model::sysctl;
 use bulkhead_service::{Context, ServiceError};
+
+use crate::cri_config::NodeTraits;
+use crate::identity::NameSettings;
+use crate::machine;
 
 /// Pods that start at once. On two cores the runtime gets no faster beyond four, and the pods that wait would only wait
 /// longer each.
@@ -38,9 +46,15 @@ pub struct Settings {
     pub cgroup_root: CgroupPath,
     /// For pods' and containers' cgroups.
     pub cgroups: CgroupSettings,
-    /// CPUs of the node: what a container without a limit is told.
+    /// What the node offers to pods.
+    pub node: Node,
+    /// What of the node shapes every container.
+    pub traits: NodeTraits,
+    /// For pods' names.
+    pub names: NameSettings,
+    /// CPUs that pods may use: what a container without a limit is told.
     pub cpus: Quantity,
-    /// Bytes of memory of the node: likewise.
+    /// Bytes of memory that pods may use: likewise.
     pub memory: Quantity,
     /// Addresses of the node, the primary one first.
     pub node_ips: Vec<String>,
@@ -55,8 +69,21 @@ impl Settings {
         let (config, flags) = (&context.config, &context.flags);
         let cgroup_root = CgroupPath::parse(&config.cgroup_root)
             .map_err(|error| ServiceError::configuration("cgroupRoot cannot be used", error))?;
-        let memory = memory_bytes();
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if let Some(pattern) = config.allowed_unsafe_sysctls.iter().find(|p| !sysctl::pattern_is_of_pods(p)) {
+            let why = std::io::Error::other(format!("{pattern} would let pods change the whole node"));
+            return Err(ServiceError::configuration("allowedUnsafeSysctls cannot be used", why));
+        }
+        let pods_dir = flags.root_dir.join("pods");
+        let machine = machine::machine(&flags.root_dir);
+        let node = Node {
+            allocatable: allocatable(&machine, &limits(config)),
+            labels: machine::labels(&flags.node_name()),
+            unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
+            confinement: machine::kernel(),
+        };
+        let memory = machine.memory.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(0);
+        let usable = |name| resources::amount(Some(&node.allocatable), name);
+        let nothing = Quantity::from_value(0, Format::DecimalSi);
         Ok(Self {
             node_name: flags.node_name(),
             static_pod_dir: (!config.static_pod_path.is_empty())
@@ -65,7 +92,7 @@ impl Settings {
             resync: config.sync_frequency.to_std(),
             runtime_timeout: config.runtime_request_timeout.to_std(),
             longest_backoff: config.crash_loop_back_off.max_container_restart_period.to_std(),
-            pods_dir: flags.root_dir.join("pods"),
+            pods_dir,
             pod_logs_dir: config.pod_logs_dir.clone().into(),
             cgroup_root,
             cgroups: CgroupSettings {
@@ -75,16 +102,34 @@ impl Settings {
                 pids_limit: (config.pod_pids_limit > 0).then_some(config.pod_pids_limit),
                 memory_capacity_bytes: memory,
             },
-            cpus: Quantity::from_value(i64::try_from(cpus).unwrap_or(1), Format::DecimalSi),
-            memory: Quantity::from_value(memory, Format::BinarySi),
+            cpus: usable("cpu").unwrap_or(nothing),
+            memory: usable("memory").unwrap_or(nothing),
+            node,
+            traits: NodeTraits {
+                seccomp_dir: flags.root_dir.join("seccomp"),
+                seccomp_default: config.seccomp_default,
+                huge_pages: machine.huge_pages.keys().copied().collect(),
+                bounds_swap: false,
+            },
+            names: NameSettings {
+                cluster: ClusterDns {
+                    servers: config.cluster_dns.iter().map(ToString::to_string).collect(),
+                    domain: config.cluster_domain.trim_end_matches('.').to_owned(),
+                },
+                resolv_conf: (!config.resolv_conf.is_empty()).then(|| config.resolv_conf.clone().into()),
+            },
             node_ips: flags.node_ips().iter().map(IpAddr::to_string).collect(),
         })
     }
 }
 
-/// `MemTotal`; 0 where /proc/meminfo cannot be read.
-fn memory_bytes() -> i64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"));
-    total.and_then(|kib| kib.trim().parse::<i64>().ok()).map_or(0, |kib| kib.saturating_mul(1024))
+/// What the configuration says about the node's resources.
+fn limits(config: &bulkhead_config::KubeletConfiguration) -> Limits {
+    let threshold = |signal: &str| config.eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
+    Limits {
+        max_pods: u64::try_from(config.max_pods).unwrap_or(0),
+        pods_per_core: u64::try_from(config.pods_per_core).unwrap_or(0),
+        memory: threshold("memory.available"),
+        disk: threshold("nodefs.available"),
+    }
 }

@@ -3,15 +3,30 @@
 mod container;
 mod sandbox;
 mod security;
+mod volume_mounts;
 
-pub use container::{ConfigError, ContainerPlan, ImageUser, container_config};
-pub use sandbox::sandbox_config;
+pub use container::{ConfigError, ContainerPlan, ImageUser, check_memory_limit, container_config};
+pub use sandbox::{SandboxPlan, sandbox_config};
+pub use volume_mounts::{SubPath, sub_paths};
 
 use std::path::{Path, PathBuf};
 
 use bulkhead_cri::wire;
 use bulkhead_model::spec;
 use k8s_openapi::api::core::v1::Pod;
+
+/// What of the node shapes every container.
+#[derive(Clone, Debug, Default)]
+pub struct NodeTraits {
+    /// Folder of the seccomp profiles that pods may name.
+    pub seccomp_dir: PathBuf,
+    /// `seccompDefault`: who names no seccomp profile has the runtime's.
+    pub seccomp_default: bool,
+    /// Bytes of a page of each size of huge pages that the kernel has.
+    pub huge_pages: Vec<u64>,
+    /// Whether `memory.swap.max` is there to keep containers from swapping.
+    pub bounds_swap: bool,
+}
 
 /// Folder of a pod's logs beneath `podLogsDir`, as the kubelet names it.
 pub fn pod_log_dir(pod_logs_dir: &Path, namespace: &str, name: &str, uid: &str) -> PathBuf {

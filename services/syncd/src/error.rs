@@ -30,6 +30,24 @@ pub enum PodError {
         #[source]
         source: CriError,
     },
+    /// A container that nothing could run in.
+    #[error("pod {uid}")]
+    Config {
+        /// The pod.
+        uid: String,
+        /// Which one, and why.
+        #[source]
+        source: crate::cri_config::ConfigError,
+    },
+    /// The pod's volumes cannot be asked for.
+    #[error("volumes of pod {uid}")]
+    Volumes {
+        /// The pod.
+        uid: String,
+        /// Which one, and why.
+        #[source]
+        source: crate::volumes::VolumeError,
+    },
     /// A cgroup could not be made, set or removed.
     #[error("cgroup of pod {uid}")]
     Cgroup {
@@ -59,6 +77,15 @@ pub enum PodError {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// The pod's names or name servers cannot be had.
+    #[error("names of pod {uid}")]
+    Identity {
+        /// The pod.
+        uid: String,
+        /// Why.
+        #[source]
+        source: crate::identity::IdentityError,
     },
     /// Stopped, but the runtime still shows something that runs.
     #[error("pod {uid} still runs after it was stopped")]

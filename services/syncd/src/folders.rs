@@ -1,8 +1,8 @@
 //! Folders and cgroup of one pod. Blocking work: runs in a blocking thread. Must never touch what volumed owns
 //! (`volumes/`): that is gone before a pod's folder is removed.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +16,12 @@ use crate::error::PodError;
 
 /// What the runtime and volumed must be able to pass, and nobody else needs to. What is in `volumes` is volumed's alone.
 const POD_DIR_MODE: u32 = 0o750;
+
+/// Folder of the containers' own folders in the pod's, as the kubelet names it.
+const CONTAINERS: &str = "containers";
+
+/// The pod's `/etc/hosts`, as the kubelet names it.
+const HOSTS: &str = "etc-hosts";
 
 /// The places of one pod on the node.
 #[derive(Clone, Debug)]
@@ -55,6 +61,67 @@ impl Folders {
             .apply(&name, &limits(&resources::pod_cgroup(pod, &settings.cgroups)))
             .map_err(in_cgroup)?;
         Ok(())
+    }
+
+    /// Makes the file that a container writes its termination message to, empty, whatever an earlier run left.
+    pub fn make_termination_log(&self, container: &str, attempt: u32) -> Result<(), PodError> {
+        let Some(path) = self.termination_log(container, attempt) else { return Ok(()) };
+        self.make_dir(&self.pod.join(CONTAINERS), POD_DIR_MODE)?;
+        self.make_dir(&self.pod.join(CONTAINERS).join(container), POD_DIR_MODE)?;
+        self.remove_termination_log(container, attempt);
+        // Never through a link: it must not be there.
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+        // Whatever user the container has; past this process' umask.
+        let made = made.and_then(|file| file.set_permissions(std::fs::Permissions::from_mode(0o666)));
+        made.map_err(|source| PodError::Folder { action: "make", path, uid: self.uid.clone(), source })
+    }
+
+    /// Where a container's termination message is. `None` for a name that can be no folder, which only a runtime could bring.
+    pub fn termination_log(&self, container: &str, attempt: u32) -> Option<PathBuf> {
+        let is_name = !container.is_empty() && !container.starts_with('.') && !container.contains('/');
+        is_name.then(|| self.pod.join(CONTAINERS).join(container).join(format!("{attempt:08x}")))
+    }
+
+    /// Removes a container's termination message; what stays goes with the pod.
+    pub fn remove_termination_log(&self, container: &str, attempt: u32) {
+        if let Some(path) = self.termination_log(container, attempt) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// The pod's `/etc/hosts`.
+    pub fn hosts(&self) -> PathBuf {
+        self.pod.join(HOSTS)
+    }
+
+    /// Writes the pod's `/etc/hosts`, in place: containers that run have this very file mounted. What a container wrote into
+    /// it itself is gone when the next one starts, as with the kubelet.
+    pub fn write_hosts(&self, text: &str) -> Result<(), PodError> {
+        let path = self.hosts();
+        let written = self.try_write_hosts(&path, text);
+        written.map_err(|source| PodError::Folder { action: "write", path, uid: self.uid.clone(), source })
+    }
+
+    fn try_write_hosts(&self, path: &Path, text: &str) -> std::io::Result<()> {
+        use rustix::fs::{Mode, OFlags, open};
+        // Never through a link: it must not be there.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = std::fs::File::from(open(path, flags, Mode::from_raw_mode(0o644))?);
+        let mut present = Vec::new();
+        let bound = u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(1);
+        (&mut file).take(bound).read_to_end(&mut present)?;
+        if present != text.as_bytes() {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(text.as_bytes())?;
+        }
+        // Every user of the pod reads it; past this process' umask.
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))
+    }
+
+    /// Whether a log lies beneath the pod's own log folder.
+    pub fn holds_log(&self, log: &Path) -> bool {
+        log.starts_with(&self.logs)
     }
 
     /// Removes the cgroup; it must be empty.

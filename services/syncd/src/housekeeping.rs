@@ -27,7 +27,8 @@ impl Housekeeping {
         Self { deps, said: BTreeSet::new() }
     }
 
-    /// UIDs that a worker has, or that the runtime holds something of.
+    /// UIDs that a worker has, or that the runtime holds something of. Always looked at after what is to be removed was
+    /// listed: what a pod that comes meanwhile makes is then not on the list.
     fn known(&self) -> BTreeSet<String> {
         let workers = self.deps.views.status.snapshot();
         let runtime = self.deps.runtime_pods.snapshot();
@@ -41,10 +42,21 @@ impl Housekeeping {
         }
     }
 
-    async fn folders(&mut self, known: &BTreeSet<String>) {
+    /// Records of pods whose end a kill cut off: the same pod may come again, and must not be taken for that one.
+    fn records(&self) {
+        let recorded = self.deps.records.seen();
+        let known = self.known();
+        for uid in recorded.keys().filter(|uid| !known.contains(*uid)) {
+            self.deps.records.set(uid, None);
+        }
+    }
+
+    async fn folders(&mut self) {
         let settings = &self.deps.settings;
         let (pods, logs) = (settings.pods_dir.clone(), settings.pod_logs_dir.clone());
-        for uid in list(&pods).await.into_iter().filter(|uid| !known.contains(uid)) {
+        let listed = (list(&pods).await, list(&logs).await);
+        let known = self.known();
+        for uid in listed.0.into_iter().filter(|uid| !known.contains(uid)) {
             // volumed unmounts first and refuses while something is mounted: nothing is deleted through a mount.
             if let Err(error) = self.deps.peers.tear_down_volumes(&uid).await {
                 self.say_once(format!("pod folder {uid}"), &error.to_string());
@@ -52,7 +64,7 @@ impl Housekeeping {
             }
             self.remove(pods.join(&uid)).await;
         }
-        for name in list(&logs).await {
+        for name in listed.1 {
             let uid = name.rsplit('_').next().unwrap_or_default();
             if name.split('_').count() == 3 && !known.contains(uid) {
                 self.remove(logs.join(&name)).await;
@@ -72,13 +84,18 @@ impl Housekeeping {
         }
     }
 
-    async fn cgroups(&mut self, known: BTreeSet<String>) {
+    async fn cgroups(&mut self) {
+        let cgroups = self.deps.cgroups.clone();
+        let listed = match tokio::task::spawn_blocking(move || cgroups.list_pods()).await {
+            Ok(Ok(pods)) => pods,
+            Ok(Err(error)) => return self.say_once("pod cgroups".to_owned(), &chain(&error).to_string()),
+            Err(_) => return,
+        };
+        let known = self.known();
+        let left: Vec<PodCgroup> =
+            listed.into_iter().filter(|pod| !known.contains(pod.uid.as_str())).collect();
         let cgroups = self.deps.cgroups.clone();
         let removed = tokio::task::spawn_blocking(move || {
-            let left: Vec<PodCgroup> = match cgroups.list_pods() {
-                Ok(pods) => pods.into_iter().filter(|pod| !known.contains(pod.uid.as_str())).collect(),
-                Err(error) => return vec![("pod cgroups".to_owned(), chain(&error).to_string())],
-            };
             let mut failed = Vec::new();
             for pod in left {
                 match cgroups.remove(&CgroupName::Pod(pod.clone())) {
@@ -111,9 +128,9 @@ impl Reconciler for Housekeeping {
         if !self.deps.views.status.is_open() || !self.deps.runtime_pods.status().live {
             return Next::After(Duration::from_secs(5));
         }
-        let known = self.known();
-        self.folders(&known).await;
-        self.cgroups(known).await;
+        self.records();
+        self.folders().await;
+        self.cgroups().await;
         Next::Wait
     }
 }

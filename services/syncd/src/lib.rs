@@ -9,6 +9,8 @@ mod error;
 mod folders;
 mod grpc;
 mod housekeeping;
+mod identity;
+mod machine;
 mod manager;
 mod peers;
 mod plan;
@@ -16,6 +18,7 @@ mod source;
 mod state;
 mod unsupported;
 mod views;
+mod volumes;
 mod worker;
 
 use std::sync::Arc;
@@ -50,9 +53,12 @@ impl Service for Syncd {
     type Flags = NoFlags;
 
     async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
-        let settings = Settings::new(&context)?;
+        let mut settings = Settings::new(&context)?;
         let cgroups = Arc::new(cgroup_tree(&settings)?);
+        let kubepods = cgroups.layout().path(&CgroupName::Kubepods);
+        settings.traits.bounds_swap = machine::bounds_swap(cgroups.mounts(), &kubepods);
         let records = Records::open(&context.own_state_dir());
+        let writer = tokio::spawn(records.clone().write(context.shutdown.clone()));
         let views = Views::new(cgroups.layout().clone(), context.shutdown.clone());
         let desired = source::follow(
             Sources {
@@ -67,7 +73,12 @@ impl Service for Syncd {
         );
         let deps = Arc::new(Deps {
             runtime: RunClient::new(context.cri_channel(), settings.runtime_timeout),
-            peers: Peers::new(context.peer("pleg"), context.peer("volumed"), context.peer("imaged")),
+            peers: Peers::new(
+                context.peer("pleg"),
+                context.peer("volumed"),
+                context.peer("imaged"),
+                context.peer("prober"),
+            ),
             runtime_pods: follow_runtime(&context),
             probes: follow_probes(&context),
             views: views.clone(),
@@ -92,6 +103,10 @@ impl Service for Syncd {
         context.ready();
         let service = SyncdService { views, desired };
         let (served, ()) = tokio::join!(context.serve(Routes::new(SyncdServer::new(service))), manage);
+        // The last changes; it ends with the shutdown that has ended the server.
+        if served.is_ok() {
+            let _ = writer.await;
+        }
         served
     }
 }

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use bulkhead_base::chain;
 use bulkhead_cgroup::{CgroupName, Limits, QosTier};
+use bulkhead_model::admission::admit;
 use bulkhead_model::runtime::RuntimePod;
 use bulkhead_model::{names, resources};
 use bulkhead_service::Check;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::folders::qos_tier;
-use crate::plan::{Command, Present, plan};
+use crate::plan::{Command, Present, full_name, plan};
 use crate::source::Desired;
+use crate::state::{Failure, PodRecord};
 use crate::worker::{Control, Deps, Handle, Worker};
 
 /// Owns the workers.
@@ -88,10 +90,18 @@ impl Manager {
             let wanted = worker.control.borrow().clone();
             (uid.clone(), Present { full_name: worker.full_name.clone(), wanted })
         });
-        let commands = plan(&desired, &present.collect(), &self.deps.runtime_pods.snapshot());
+        let mut commands = plan(&desired, &present.collect(), &self.deps.runtime_pods.snapshot());
+        // Pods that were taken before count first; then those that came first.
+        commands.sort_by_cached_key(|command| match command {
+            Command::Start(pod) if self.is_new(pod) => (1, arrival(pod)),
+            _ => (0, Default::default()),
+        });
         for command in commands {
             match command {
-                Command::Start(pod) => self.start(pod.clone(), Some(pod)),
+                Command::Start(pod) => {
+                    self.admit(&pod);
+                    self.start(pod.clone(), Some(pod));
+                }
                 Command::StartOrphan(pod) => {
                     tracing::info!(
                         pod.uid = pod.uid,
@@ -106,9 +116,47 @@ impl Manager {
         }
     }
 
+    /// Neither known from before nor present in the runtime.
+    fn is_new(&self, pod: &Pod) -> bool {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.deps.records.get(uid).is_none() && self.deps.runtime_pods.get(&uid.to_owned()).is_none()
+    }
+
+    /// Decides, once in its life, whether a pod may be here. One that may not is kept as failed.
+    fn admit(&self, pod: &Pod) {
+        if !self.is_new(pod) {
+            return;
+        }
+        let taken = self.taken();
+        let Err(rejection) = admit(pod, taken.iter().map(|pod| &**pod), &self.deps.settings.node) else {
+            return;
+        };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let (namespace, name) = full_name(pod);
+        tracing::warn!(
+            pod.uid = uid,
+            pod.namespace = namespace,
+            pod.name = name,
+            reason = rejection.reason,
+            "{rejection}"
+        );
+        let failed = Some(Failure { reason: rejection.reason, message: rejection.message });
+        self.deps.records.set(&uid, Some(PodRecord { failed, ..PodRecord::new(self.deps.clock.now()) }));
+    }
+
+    /// Pods that this node took and that are not over.
+    fn taken(&self) -> Vec<Arc<Pod>> {
+        let mut pods = self.deps.views.pods();
+        pods.retain(|pod| {
+            let record = self.deps.records.get(pod.metadata.uid.as_deref().unwrap_or_default());
+            record.is_none_or(|record| !record.finished && record.failed.is_none())
+        });
+        pods
+    }
+
     /// The burstable class' share of the CPUs is what its pods ask for together.
     fn share_cpu(&mut self) {
-        let pods = self.deps.views.pods();
+        let pods = self.taken();
         let burstable = pods.iter().map(|pod| &**pod).filter(|pod| qos_tier(pod) == QosTier::Burstable);
         let shares = resources::burstable_shares(burstable);
         if shares == self.burstable {
@@ -161,11 +209,25 @@ impl Manager {
     }
 }
 
-/// A pod object for what only the runtime knows: enough to stop it within the grace that it was made with.
+/// When a pod came, and for those that came together its name.
+fn arrival(pod: &Pod) -> (String, (String, String)) {
+    let annotations = pod.metadata.annotations.as_ref();
+    let seen = annotations.and_then(|all| all.get(names::CONFIG_SEEN)).cloned();
+    (seen.unwrap_or_default(), full_name(pod))
+}
+
+/// A pod object for what only the runtime knows: enough to stop it within the grace, and with the preStop hooks, that it was
+/// made with.
 fn stand_in(pod: &RuntimePod) -> Pod {
     let graces =
         pod.containers.iter().filter_map(|c| c.annotations.get(names::POD_GRACE)?.parse::<i64>().ok());
-    let containers = pod.containers.iter().map(|c| c.name.clone()).collect::<std::collections::BTreeSet<_>>();
+    let names = pod.containers.iter().map(|c| c.name.as_str()).collect::<std::collections::BTreeSet<_>>();
+    let container = |name: &str| {
+        let hook = pod.newest(name).and_then(|newest| newest.annotations.get(names::PRE_STOP));
+        let pre_stop = hook.and_then(|json| serde_json::from_str(json).ok());
+        let lifecycle = pre_stop.map(|hook| Lifecycle { pre_stop: Some(hook), ..Default::default() });
+        Container { name: name.to_owned(), lifecycle, ..Default::default() }
+    };
     Pod {
         metadata: ObjectMeta {
             uid: Some(pod.uid.clone()),
@@ -174,7 +236,7 @@ fn stand_in(pod: &RuntimePod) -> Pod {
             ..Default::default()
         },
         spec: Some(PodSpec {
-            containers: containers.into_iter().map(|name| Container { name, ..Default::default() }).collect(),
+            containers: names.into_iter().map(container).collect(),
             termination_grace_period_seconds: graces.max(),
             ..Default::default()
         }),

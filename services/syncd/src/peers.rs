@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bulkhead_api::convert::runtime_pod_from_wire;
+use bulkhead_api::convert::{HookCall, hook_call_to_wire, runtime_pod_from_wire};
 use bulkhead_api::imaged::v1 as imaged;
 use bulkhead_api::pleg::v1 as pleg;
+use bulkhead_api::prober::v1 as prober;
 use bulkhead_api::volumed::v1 as volumed;
 use bulkhead_ipc::PeerChannel;
-use bulkhead_ipc::status::with_deadline;
+use bulkhead_ipc::status::{Reaction, reaction, with_deadline};
 use bulkhead_model::runtime::RuntimePod;
-use k8s_openapi::api::core::v1::{Pod, Volume};
 use tonic::{Code, Status};
 
+use crate::cri_config::SubPath;
 use crate::error::PodError;
 
 const OBSERVE: Duration = Duration::from_secs(10);
 const VOLUMES: Duration = Duration::from_secs(30);
+/// How much longer than a hook its answer is waited for.
+const HOOK_MARGIN: Duration = Duration::from_secs(10);
 
 /// Clients of the processes that syncd asks.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub struct Peers {
     pleg: pleg::pleg_client::PlegClient<PeerChannel>,
     volumed: volumed::volumed_client::VolumedClient<PeerChannel>,
     imaged: imaged::imaged_client::ImagedClient<PeerChannel>,
+    hooks: prober::hooks_client::HooksClient<PeerChannel>,
 }
 
 /// The image that a container will run.
@@ -36,6 +40,19 @@ pub struct ReadyImage {
     pub uid: Option<i64>,
     /// User name that the image names.
     pub username: String,
+}
+
+/// What prober said of a hook.
+#[derive(Clone, Debug)]
+pub enum HookAnswer {
+    /// It ended well.
+    Done,
+    /// It failed, and why.
+    Failed(String),
+    /// It could not be run: the runtime refused, or was away.
+    Refused(String),
+    /// prober was away, or went.
+    Away(String),
 }
 
 /// What imaged said.
@@ -58,11 +75,12 @@ pub enum ImageAnswer {
 
 impl Peers {
     /// Over these channels.
-    pub fn new(pleg: PeerChannel, volumed: PeerChannel, imaged: PeerChannel) -> Self {
+    pub fn new(pleg: PeerChannel, volumed: PeerChannel, imaged: PeerChannel, prober: PeerChannel) -> Self {
         Self {
             pleg: pleg::pleg_client::PlegClient::new(pleg),
             volumed: volumed::volumed_client::VolumedClient::new(volumed),
             imaged: imaged::imaged_client::ImagedClient::new(imaged),
+            hooks: prober::hooks_client::HooksClient::new(prober),
         }
     }
 
@@ -78,19 +96,40 @@ impl Peers {
     }
 
     /// Makes the pod's volumes ready; answers where each one is.
-    pub async fn set_up_volumes(&self, uid: &str, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, PodError> {
-        let volumes: Vec<_> =
-            pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).map(volume_to_wire).collect();
-        if volumes.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let request = with_deadline(volumed::SetUpPodRequest { pod_uid: uid.to_owned(), volumes }, VOLUMES);
-        let answer = self.volumed.clone().set_up_pod(request).await.map_err(|status| PodError::Peer {
-            peer: "volumed",
-            uid: uid.to_owned(),
-            status,
-        })?;
+    pub async fn set_up_volumes(
+        &self,
+        request: volumed::SetUpPodRequest,
+    ) -> Result<BTreeMap<String, PathBuf>, PodError> {
+        let uid = request.pod_uid.clone();
+        let answer = self.volumed.clone().set_up_pod(with_deadline(request, VOLUMES)).await;
+        let answer = answer.map_err(|status| PodError::Peer { peer: "volumed", uid, status })?;
         Ok(answer.into_inner().volumes.into_iter().map(|v| (v.name, v.host_path.into())).collect())
+    }
+
+    /// Binds the parts of volumes that a container mounts; answers, by place in its mounts, where each one is. The error is
+    /// a text for people.
+    pub async fn set_up_sub_paths(
+        &self,
+        uid: &str,
+        container: &str,
+        paths: &[SubPath],
+    ) -> Result<BTreeMap<usize, String>, String> {
+        let part = |part: &SubPath| volumed::SubPath {
+            index: u32::try_from(part.index).unwrap_or(u32::MAX),
+            volume: part.volume.clone(),
+            path: part.path.clone(),
+        };
+        let request = volumed::SetUpSubPathsRequest {
+            pod_uid: uid.to_owned(),
+            container_name: container.to_owned(),
+            sub_paths: paths.iter().map(part).collect(),
+        };
+        let answer = self.volumed.clone().set_up_sub_paths(with_deadline(request, VOLUMES)).await;
+        let answer = answer.map_err(|status| {
+            format!("failed to prepare subPath of container {container}: {}", status.message())
+        })?;
+        let bound = answer.into_inner().sub_paths;
+        Ok(bound.into_iter().filter_map(|b| Some((usize::try_from(b.index).ok()?, b.host_path))).collect())
     }
 
     /// Unmounts and removes the pod's volumes.
@@ -101,6 +140,26 @@ impl Peers {
             uid: uid.to_owned(),
             status,
         })
+    }
+
+    /// Has a hook run. It ends when the returned future is dropped.
+    pub async fn run_hook(&self, call: &HookCall) -> HookAnswer {
+        let deadline = call.timeout.saturating_add(HOOK_MARGIN);
+        let request = with_deadline(hook_call_to_wire(call), deadline);
+        match self.hooks.clone().run_hook(request).await.map(tonic::Response::into_inner) {
+            Ok(answer) => match answer.outcome() {
+                prober::HookOutcome::Done => HookAnswer::Done,
+                prober::HookOutcome::Failed => HookAnswer::Failed(answer.message),
+                prober::HookOutcome::Unknown => HookAnswer::Refused(answer.message),
+            },
+            Err(status) => {
+                let text = format!("prober: {}", status.message());
+                match reaction(&status) {
+                    Reaction::Retry => HookAnswer::Away(text),
+                    _ => HookAnswer::Failed(text),
+                }
+            }
+        }
     }
 
     /// Asks for a container's image.
@@ -139,26 +198,4 @@ impl Peers {
             }
         }
     }
-}
-
-/// Kinds that are not built yet were refused with the manifest.
-fn volume_to_wire(volume: &Volume) -> volumed::Volume {
-    use volumed::volume::Source;
-    let source = match (&volume.empty_dir, &volume.host_path) {
-        (Some(dir), _) => {
-            let limit = dir.size_limit.as_ref();
-            let bytes =
-                limit.and_then(|q| bulkhead_model::quantity::Quantity::parse(&q.0).ok()).map(|q| q.value());
-            Some(Source::EmptyDir(volumed::EmptyDir {
-                medium: dir.medium.clone().unwrap_or_default(),
-                size_limit_bytes: bytes.and_then(|b| u64::try_from(b).ok()).unwrap_or(0),
-            }))
-        }
-        (None, Some(host)) => Some(Source::HostPath(volumed::HostPath {
-            path: host.path.clone(),
-            r#type: host.type_.clone().unwrap_or_default(),
-        })),
-        (None, None) => None,
-    };
-    volumed::Volume { name: volume.name.clone(), source }
 }

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_base::chain;
 use bulkhead_service::StateFile;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 const VERSION: u32 = 1;
 
@@ -23,13 +25,61 @@ pub struct PodRecord {
     /// No container of it runs again, whatever the runtime remembers.
     #[serde(default)]
     pub finished: bool,
+    /// Why the pod failed as a whole, once it has.
+    #[serde(default)]
+    pub failed: Option<Failure>,
+    /// By container id: how its postStart hook ended. A running container with a hook that is not here gets it (again).
+    #[serde(default)]
+    pub post_start: BTreeMap<String, HookEnd>,
+}
+
+/// Why a pod failed as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Such as `DeadlineExceeded`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// How a hook ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HookEnd {
+    /// Well.
+    Done,
+    /// With this text; the container is stopped.
+    Failed(String),
+}
+
+impl PodRecord {
+    /// Of a pod that was just accepted.
+    pub fn new(seen: Timestamp) -> Self {
+        Self { seen, started_at: seen, finished: false, failed: None, post_start: BTreeMap::new() }
+    }
 }
 
 /// The records, in memory and on disk. Clones share them.
+///
+/// The disk is slow and pods come by the hundred, so changes wait for each other there: one write holds all that came
+/// while the last one ran.
 #[derive(Clone, Debug)]
-pub struct Records {
+pub struct Records(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     file: StateFile<BTreeMap<String, PodRecord>>,
-    pods: Arc<Mutex<BTreeMap<String, PodRecord>>>,
+    now: Mutex<Now>,
+    /// The newest change that a write was tried for.
+    written: watch::Sender<u64>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    pods: BTreeMap<String, PodRecord>,
+    /// Counts changes.
+    changes: u64,
 }
 
 impl Records {
@@ -38,37 +88,82 @@ impl Records {
         let file = StateFile::new(dir, "pods.json", VERSION);
         let pods =
             file.load_or_log("pods that run are adopted; their start times and ended pods are not known");
-        Self { file, pods: Arc::new(Mutex::new(pods.unwrap_or_default())) }
+        let now = Mutex::new(Now { pods: pods.unwrap_or_default(), changes: 0 });
+        Self(Arc::new(Shared { file, now, written: watch::Sender::new(0), changed: Notify::new() }))
     }
 
     /// First dates by pod UID.
     pub fn seen(&self) -> BTreeMap<String, Timestamp> {
-        self.lock().iter().map(|(uid, record)| (uid.clone(), record.seen)).collect()
+        self.lock().pods.iter().map(|(uid, record)| (uid.clone(), record.seen)).collect()
     }
 
     /// One pod's record.
     pub fn get(&self, uid: &str) -> Option<PodRecord> {
-        self.lock().get(uid).cloned()
+        self.lock().pods.get(uid).cloned()
     }
 
-    /// Sets or, with `None`, forgets a pod's record, and writes the file if that changed anything. What cannot be written
-    /// is logged and kept in memory: a full disk must not stop pods.
+    /// Sets or, with `None`, forgets a pod's record. It is on disk once [`Records::kept`] returns.
     pub fn set(&self, uid: &str, record: Option<PodRecord>) {
-        let mut pods = self.lock();
+        let mut now = self.lock();
         let changed = match record {
-            Some(record) => pods.insert(uid.to_owned(), record.clone()) != Some(record),
-            None => pods.remove(uid).is_some(),
+            Some(record) => now.pods.insert(uid.to_owned(), record.clone()) != Some(record),
+            None => now.pods.remove(uid).is_some(),
         };
-        if !changed {
-            return;
-        }
-        if let Err(error) = self.file.save(&pods) {
-            tracing::error!(error = %chain(&error), "pod records were not saved; they are lost if syncd restarts now");
+        if changed {
+            now.changes += 1;
+            self.0.changed.notify_one();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, PodRecord>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes a pod's record, if it has one. As with [`Records::set`].
+    pub fn update(&self, uid: &str, change: impl FnOnce(&mut PodRecord)) {
+        let Some(mut record) = self.get(uid) else { return };
+        change(&mut record);
+        self.set(uid, Some(record));
+    }
+
+    /// Waits until all that was set so far is on disk, or the disk refused it: a full disk must not stop pods. For ever
+    /// where nothing [writes](Records::write).
+    pub async fn kept(&self) {
+        let wanted = self.lock().changes;
+        // The sender lives as long as `self`.
+        let _ = self.0.written.subscribe().wait_for(|written| *written >= wanted).await;
+    }
+
+    /// Writes changes until `shutdown`, and then what is left.
+    pub async fn write(self, shutdown: CancellationToken) {
+        loop {
+            // Both are cancel-safe: a notification that loses the race is kept.
+            let stopping = tokio::select! {
+                biased;
+                () = self.0.changed.notified() => false,
+                () = shutdown.cancelled() => true,
+            };
+            if stopping {
+                return;
+            }
+            self.write_once().await;
+        }
+    }
+
+    async fn write_once(&self) {
+        let (pods, changes) = {
+            let now = self.lock();
+            (now.pods.clone(), now.changes)
+        };
+        let file = self.0.file.clone();
+        let error = match tokio::task::spawn_blocking(move || file.save(&pods)).await {
+            Ok(saved) => saved.err().map(|error| chain(&error).to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = error {
+            tracing::error!(error, "pod records were not saved; they are lost if syncd restarts now");
+        }
+        self.0.written.send_replace(changes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,16 +173,21 @@ mod tests {
 
     fn record() -> PodRecord {
         let at = Timestamp::from_second(7).unwrap();
-        PodRecord { seen: at, started_at: at, finished: false }
+        let ends = [("c1", HookEnd::Done), ("c2", HookEnd::Failed("why".to_owned()))];
+        let post_start = ends.map(|(id, end)| (id.to_owned(), end)).into();
+        let failed = Some(Failure { reason: "DeadlineExceeded".to_owned(), message: "late".to_owned() });
+        PodRecord { failed, post_start, ..PodRecord::new(at) }
     }
 
-    #[test]
-    fn records_survive_and_corrupt_files_are_set_aside() {
+    #[tokio::test]
+    async fn records_survive_and_corrupt_files_are_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::open(dir.path());
+        tokio::spawn(records.clone().write(CancellationToken::new()));
         records.set("a", Some(record()));
         records.set("b", Some(record()));
         records.set("b", None);
+        records.kept().await;
         let again = Records::open(dir.path());
         assert_eq!((again.get("a"), again.get("b")), (Some(record()), None));
         std::fs::write(dir.path().join("pods.json"), "{").unwrap();
@@ -95,10 +195,23 @@ mod tests {
         assert!(dir.path().join("pods.json.corrupt").exists(), "kept for whoever wants to look");
     }
 
-    #[test]
-    fn a_disk_that_cannot_be_written_loses_nothing_in_memory() {
-        let records = Records::open(Path::new("/proc/no/such/dir"));
+    #[tokio::test]
+    async fn what_changed_before_the_stop_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::open(dir.path());
+        let shutdown = CancellationToken::new();
         records.set("a", Some(record()));
+        shutdown.cancel();
+        records.write(shutdown).await;
+        assert_eq!(Records::open(dir.path()).get("a"), Some(record()));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_cannot_be_written_loses_nothing_in_memory_and_stops_nobody() {
+        let records = Records::open(Path::new("/proc/no/such/dir"));
+        tokio::spawn(records.clone().write(CancellationToken::new()));
+        records.set("a", Some(record()));
+        records.kept().await;
         assert_eq!(records.get("a"), Some(record()));
     }
 }

@@ -12,21 +12,10 @@ pub fn unsupported(pod: &Pod) -> Vec<String> {
             found.push(name.to_owned());
         }
     };
-    note(spec.host_aliases.as_ref().is_some_and(|list| !list.is_empty()), "hostAliases");
-    note(spec.dns_config.is_some(), "dnsConfig");
-    note(spec.dns_policy.as_deref() == Some("None"), "dnsPolicy None");
-    note(spec.subdomain.as_ref().is_some_and(|name| !name.is_empty()), "subdomain");
-    note(spec.active_deadline_seconds.is_some(), "activeDeadlineSeconds");
     note(spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()), "ephemeralContainers");
     note(spec.runtime_class_name.is_some(), "runtimeClassName");
     note(spec.host_users == Some(false), "hostUsers false");
     note(spec.resource_claims.as_ref().is_some_and(|list| !list.is_empty()), "resourceClaims");
-    if let Some(security) = &spec.security_context {
-        note(security.sysctls.as_ref().is_some_and(|list| !list.is_empty()), "securityContext.sysctls");
-        note(security.fs_group.is_some(), "securityContext.fsGroup");
-        note(security.se_linux_options.is_some(), "securityContext.seLinuxOptions");
-        note(security.app_armor_profile.is_some(), "securityContext.appArmorProfile");
-    }
     for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
         found.extend(
             of_container(container).into_iter().map(|field| format!("{field} of {}", container.name)),
@@ -45,36 +34,18 @@ fn of_container(container: &Container) -> Vec<&'static str> {
             found.push(name);
         }
     };
-    note(container.lifecycle.is_some(), "lifecycle");
+    let stop_signal = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_ref());
+    note(stop_signal.is_some(), "lifecycle.stopSignal");
     note(container.volume_devices.as_ref().is_some_and(|list| !list.is_empty()), "volumeDevices");
     note(container.restart_policy_rules.as_ref().is_some_and(|list| !list.is_empty()), "restartPolicyRules");
     for mount in container.volume_mounts.iter().flatten() {
-        note(mount.sub_path.as_ref().is_some_and(|path| !path.is_empty()), "volumeMounts.subPath");
-        note(mount.sub_path_expr.as_ref().is_some_and(|path| !path.is_empty()), "volumeMounts.subPathExpr");
-        note(
-            mount.recursive_read_only.as_deref().is_some_and(|v| v != "Disabled"),
-            "volumeMounts.recursiveReadOnly",
-        );
-        note(
-            mount.mount_propagation.as_deref().is_some_and(|v| v != "None"),
-            "volumeMounts.mountPropagation",
-        );
-    }
-    let resources = container.resources.as_ref();
-    let names = resources.and_then(|r| r.limits.as_ref()).into_iter().flatten().map(|(name, _)| name);
-    for name in names {
-        note(name.starts_with("hugepages-"), "hugepages");
-    }
-    if let Some(security) = &container.security_context {
-        note(security.se_linux_options.is_some(), "securityContext.seLinuxOptions");
-        note(security.app_armor_profile.is_some(), "securityContext.appArmorProfile");
-        note(security.proc_mount.as_deref().is_some_and(|v| v != "Default"), "securityContext.procMount");
+        // Whether the runtime can do it is not known here; with `Enabled` the runtime itself refuses what it cannot do.
+        let if_possible = mount.recursive_read_only.as_deref() == Some("IfPossible");
+        note(if_possible, "volumeMounts.recursiveReadOnly IfPossible");
     }
     found
 }
 
 fn is_built(volume: &Volume) -> bool {
-    let medium = volume.empty_dir.as_ref().and_then(|dir| dir.medium.as_deref());
-    volume.host_path.is_some()
-        || (volume.empty_dir.is_some() && medium.is_none_or(|medium| medium.is_empty() || medium == "Memory"))
+    volume.host_path.is_some() || volume.empty_dir.is_some() || volume.downward_api.is_some()
 }

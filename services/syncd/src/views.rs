@@ -83,6 +83,7 @@ impl Views {
         let probes = ProbeItem {
             view: ProbeView::new(pod),
             stage: decision.stage,
+            in_post_start: decision.in_post_start.clone(),
             traceparent: traceparent.to_owned(),
         };
         self.probes.upsert(uid.clone(), probes);

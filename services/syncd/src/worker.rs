@@ -3,10 +3,13 @@
 //! Owns everything that happens to one pod, one step after another, so nothing about a pod can race. It looks at pleg's
 //! stream for free, but never acts on that: before acting it reads the pod from the runtime, newer than its own last action.
 
+mod hooks;
+mod messages;
 mod prune;
 mod start;
 mod sync;
 mod terminate;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use bulkhead_base::{Backoff, Clock, CrashBackoff, chain};
 use bulkhead_cgroup::{CgroupManager, PodCgroup, PodUid};
 use bulkhead_cri::RunClient;
 use bulkhead_ipc::{Mirror, trace};
-use bulkhead_model::decision::{Decision, Stage};
+use bulkhead_model::decision::{Decision, Stage, Waiting};
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::probe::ProbeResults;
 use bulkhead_model::runtime::RuntimePod;
@@ -33,6 +36,7 @@ use tracing::Instrument;
 use crate::config::Settings;
 use crate::error::PodError;
 use crate::folders::{Folders, qos_tier};
+use crate::identity::Identity;
 use crate::peers::Peers;
 use crate::state::{PodRecord, Records};
 use crate::views::{Published, Views};
@@ -98,7 +102,13 @@ pub struct Worker {
     /// clock jumps.
     ends: BTreeMap<String, (jiff::Timestamp, Instant)>,
     born: Instant,
+    /// How old the pod was then. From here on the clock does not count: it may jump.
+    age: Duration,
     volumes: BTreeMap<String, PathBuf>,
+    /// The pod that volumes were last set up for in this life: what is in them may follow it.
+    volumes_of: Option<Arc<Pod>>,
+    /// The pod's names, once they were read for its start.
+    identity: Identity,
     permit: Option<OwnedSemaphorePermit>,
     /// The pod is over by its own policy, and all that it used is gone.
     cleaned: bool,
@@ -136,7 +146,7 @@ impl Worker {
         let finished = record.as_ref().is_some_and(|record| record.finished);
         let stage = if finished { Stage::Terminated } else { Stage::Syncing };
         if record.is_none() && sender.borrow().is_some() {
-            deps.records.set(&uid, Some(PodRecord { seen: now, started_at, finished: false }));
+            deps.records.set(&uid, Some(PodRecord::new(now)));
         }
         let known = deps.runtime_pods.get(&uid);
         let earlier = known.as_ref().and_then(|pod| pod.newest_sandbox()).map(|s| s.traceparent.clone());
@@ -144,8 +154,11 @@ impl Worker {
             Some(traceparent) => (traceparent, None),
             None => new_start(&uid, &full_name),
         };
+        let failed = record.and_then(|record| record.failed);
+        let failed = failed.map(|failure| Waiting { reason: failure.reason, message: failure.message });
         let mut worker = Self {
-            decision: Decision { stage, started_at: Some(started_at), ..Default::default() },
+            age: Duration::try_from(now.duration_since(started_at)).unwrap_or_default(),
+            decision: Decision { stage, failed, started_at: Some(started_at), ..Default::default() },
             published: None,
             acted: true,
             cleaned: false,
@@ -153,6 +166,8 @@ impl Worker {
             ends: BTreeMap::new(),
             born: Instant::now(),
             volumes: BTreeMap::new(),
+            volumes_of: None,
+            identity: Identity::default(),
             permit: None,
             kill_by: None,
             uid,
@@ -175,6 +190,8 @@ impl Worker {
     /// Works until nothing of the pod is left; returns its UID.
     pub async fn run(mut self) -> String {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
+        // Nothing is made for a pod that a next life would know nothing about.
+        self.deps.records.kept().await;
         loop {
             let wanted = self.control.borrow_and_update().clone();
             let span = self.start_span.clone().unwrap_or_else(tracing::Span::none);
@@ -194,6 +211,8 @@ impl Worker {
                 Ok(Step::Gone) => {
                     self.deps.views.remove(&self.uid);
                     self.deps.records.set(&self.uid, None);
+                    // The same manifest may come back, and must not be taken for a pod that is over.
+                    self.deps.records.kept().await;
                     return self.uid;
                 }
                 Ok(Step::Wait(until)) => {
@@ -209,7 +228,8 @@ impl Worker {
                 }
             };
             let resync = Instant::now() + self.deps.settings.resync;
-            // All three arms are cancel-safe, and each only asks for one more look.
+            let deadline = self.deadline().filter(|_| self.decision.stage == Stage::Syncing);
+            // All arms are cancel-safe, and each only asks for one more look.
             tokio::select! {
                 changed = self.control.changed() => {
                     if changed.is_err() {
@@ -219,6 +239,7 @@ impl Worker {
                 }
                 () = self.wake.woken() => {}
                 () = tokio::time::sleep_until(until.unwrap_or(resync).min(resync)) => {}
+                () = at(deadline.filter(|_| self.decision.failed.is_none())) => {}
             }
         }
     }
@@ -247,7 +268,16 @@ impl Worker {
     async fn observe(&mut self) -> Result<RuntimePod, PodError> {
         let pod = self.deps.peers.observe(&self.uid).await?;
         self.acted = false;
+        self.follow_hooks(&pod);
+        self.read_messages(&pod).await;
         Ok(pod)
+    }
+
+    /// When `activeDeadlineSeconds` have passed; `None` for a pod without.
+    fn deadline(&self) -> Option<Instant> {
+        let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
+        let allowed = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.born.checked_add(allowed.saturating_sub(self.age))
     }
 
     /// What pleg's stream says: good enough to see that there is nothing to do. `None` while that is not known.
@@ -287,6 +317,14 @@ impl Worker {
             let source = std::io::Error::other(error);
             Err(PodError::Folder { action: "work in", path: PathBuf::new(), uid, source })
         })
+    }
+}
+
+/// Returns at this time; never for none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,13 +10,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, fchmod, fstat, mkdirat, openat2,
-    renameat, seek, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, fstat, mkdirat, openat2, renameat, seek,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::error::Error;
+use crate::own::settle;
 
 /// For directories that only this process, and root, may enter. Not even a group: emptyDirs inside are open to all.
 const CLOSED: Mode = Mode::RWXU;
@@ -64,6 +65,17 @@ impl Dir {
         }
     }
 
+    /// Opens the top of whatever is mounted on a directory in this one; the directory itself when nothing is.
+    pub(crate) fn open_mounted(&self, name: &str) -> Result<Option<Self>, Error> {
+        let path = self.path.join(name);
+        match open_directory(&self.fd, name, Crossing::Allowed) {
+            Ok(fd) => Ok(Some(Self { fd, path })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(Error::NotADirectory { path }),
+            Err(source) => Err(Error::io("open", path, source)),
+        }
+    }
+
     /// Opens a directory in this one that only this process and root can change, making it if need be.
     pub(crate) fn open_or_make_closed(&self, name: &str) -> Result<Self, Error> {
         let dir = match self.open(name)? {
@@ -84,11 +96,12 @@ impl Dir {
 
     /// Makes a directory of exactly this mode, whatever the umask. It appears under its name only when it is whole.
     /// The directory that it is made in must be one that nobody else can change.
-    pub(crate) fn make_whole(&self, name: &str, mode: Mode) -> Result<Self, Error> {
+    pub(crate) fn make_whole(&self, name: &str, mode: u32, fs_group: Option<u32>) -> Result<Self, Error> {
         let fresh = format!(".new-{name}");
         self.mkdir(&fresh, CLOSED)?;
         let dir = self.open(&fresh)?.ok_or_else(|| Error::NotADirectory { path: self.path.join(&fresh) })?;
-        fchmod(&dir.fd, mode).map_err(|source| Error::io("set the mode of", &dir.path, source))?;
+        settle(&dir.fd, mode, fs_group)
+            .map_err(|source| Error::io("set mode and owner of", &dir.path, source))?;
         let path = self.path.join(name);
         match renameat(&self.fd, &fresh, &self.fd, name) {
             Ok(()) => Ok(Self { fd: dir.fd, path }),
@@ -145,6 +158,15 @@ impl Dir {
     /// For messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes a directory that must not be there yet; `None` when something of that name is.
+    pub(crate) fn make_new(&self, name: &str) -> Result<Option<Self>, Error> {
+        match mkdirat(&self.fd, name, CLOSED) {
+            Ok(()) => self.open(name),
+            Err(Errno::EXIST) => Ok(None),
+            Err(source) => Err(Error::io("make", self.path.join(name), source)),
+        }
     }
 
     fn mkdir(&self, name: &str, mode: Mode) -> Result<(), Error> {
@@ -235,7 +257,7 @@ mod tests {
         let (folder, dir) = folder();
         // What a life that ended too early left.
         std::fs::create_dir(folder.path().join(".new-v")).unwrap();
-        dir.make_whole("v", Mode::from_raw_mode(0o777)).unwrap();
+        dir.make_whole("v", 0o777, None).unwrap();
         assert_eq!(folder.path().join("v").metadata().unwrap().permissions().mode() & 0o7777, 0o777);
         assert!(!folder.path().join(".new-v").exists());
     }

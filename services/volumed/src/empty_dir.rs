@@ -1,43 +1,70 @@
-//! emptyDir: a directory that all of the pod's users may write to, on the node's disk or in memory.
+//! emptyDir: a directory that all of the pod's users may write to, on the node's disk, in memory or in huge pages. Other
+//! plug-ins put their files into one.
 
 use std::path::Path;
 
-use rustix::fs::Mode;
-
 use crate::beneath::Dir;
 use crate::error::Error;
-use crate::mounts::{Cover, cover, mount_tmpfs};
-use crate::names::{EMPTY_DIR, PodUid, VOLUMES, VolumeName};
+use crate::mounts::{Cover, cover, mount_hugetlbfs, mount_tmpfs};
+use crate::names::{PodUid, VOLUMES, VolumeName};
+use crate::own::directory_mode;
 use crate::spec::Medium;
 
 /// The mode of an emptyDir (API: it is writable for every user of the pod).
-const OPEN_TO_ALL: Mode = Mode::from_raw_mode(0o777);
+const OPEN_TO_ALL: u32 = 0o777;
 
-/// Makes the volume. What stands already is left as it is, with its content. Returns whether anything was made.
-pub(crate) fn set_up(pods: &Path, uid: &PodUid, name: &VolumeName, medium: Medium) -> Result<bool, Error> {
-    let all = Dir::trusted(pods)?;
-    let Some(pod) = all.open(uid.as_str())? else {
-        return Err(Error::NoPodDirectory { path: pods.join(uid.as_str()) });
-    };
-    let volumes = pod.open_or_make_closed(VOLUMES)?.open_or_make_closed(EMPTY_DIR)?;
-    let name = name.as_str();
+/// Where a volume goes.
+pub(crate) struct Place<'a> {
+    /// `{root}/pods`.
+    pub(crate) pods: &'a Path,
+    pub(crate) uid: &'a PodUid,
+    /// The plug-in's.
+    pub(crate) folder: &'static str,
+    pub(crate) name: &'a VolumeName,
+    /// The pod's.
+    pub(crate) fs_group: Option<u32>,
+}
+
+impl Place<'_> {
+    /// The folder of the plug-in's volumes in the pod's directory; made if need be.
+    pub(crate) fn folder(&self) -> Result<Dir, Error> {
+        let all = Dir::trusted(self.pods)?;
+        let Some(pod) = all.open(self.uid.as_str())? else {
+            return Err(Error::NoPodDirectory { path: self.pods.join(self.uid.as_str()) });
+        };
+        pod.open_or_make_closed(VOLUMES)?.open_or_make_closed(self.folder)
+    }
+}
+
+/// Makes the volume. What stands already is left as it is, with its content and its owner. Returns whether anything was
+/// made.
+pub(crate) fn set_up(place: &Place<'_>, medium: Medium) -> Result<bool, Error> {
+    let volumes = place.folder()?;
+    let name = place.name.as_str();
     match (medium, cover(&volumes, name)?) {
-        (Medium::Memory { .. }, Cover::Tmpfs) => Ok(false),
-        (_, Cover::Tmpfs | Cover::Other) => Err(Error::MountInTheWay { path: volumes.path().join(name) }),
-        (Medium::Disk, Cover::None) => Ok(directory(&volumes, name)?.1),
+        (Medium::Memory { .. }, Cover::Tmpfs) | (Medium::HugePages { .. }, Cover::HugePages) => Ok(false),
+        (Medium::Disk, Cover::None) => Ok(directory(&volumes, name, place.fs_group)?.1),
         (Medium::Memory { size }, Cover::None) => {
-            let (directory, _) = directory(&volumes, name)?;
-            mount_tmpfs(&directory, size)?;
+            let (directory, _) = directory(&volumes, name, place.fs_group)?;
+            mount_tmpfs(&directory, size, place.fs_group)?;
             Ok(true)
+        }
+        (Medium::HugePages { page }, Cover::None) => {
+            let (directory, _) = directory(&volumes, name, place.fs_group)?;
+            mount_hugetlbfs(&directory, page, place.fs_group)?;
+            Ok(true)
+        }
+        (_, Cover::Tmpfs | Cover::HugePages | Cover::Other) => {
+            Err(Error::MountInTheWay { path: volumes.path().join(name) })
         }
     }
 }
 
 /// The volume's directory, and whether it is new.
-fn directory(volumes: &Dir, name: &str) -> Result<(Dir, bool), Error> {
+fn directory(volumes: &Dir, name: &str, fs_group: Option<u32>) -> Result<(Dir, bool), Error> {
     match volumes.open(name)? {
         Some(directory) => Ok((directory, false)),
-        None => Ok((volumes.make_whole(name, OPEN_TO_ALL)?, true)),
+        None => Ok((volumes.make_whole(name, directory_mode(OPEN_TO_ALL, fs_group), fs_group)?, true)),
     }
 }
 
@@ -47,7 +74,12 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use crate::names::EMPTY_DIR;
     use crate::testing::{Pods, may_mount};
+
+    fn set_up(pods: &Path, uid: &PodUid, name: &VolumeName, medium: Medium) -> Result<bool, Error> {
+        super::set_up(&Place { pods, uid, folder: EMPTY_DIR, name, fs_group: None }, medium)
+    }
 
     fn name(text: &str) -> VolumeName {
         VolumeName::parse(text).unwrap()

@@ -44,6 +44,17 @@ pub(crate) enum Error {
     /// What a hostPath names is not what its type asks for.
     #[error("hostPath type check failed: {path} {why}")]
     HostPathType { path: PathBuf, why: &'static str },
+    /// A link in a volume that leads out of it: an attack, or a mistake.
+    #[error(
+        "subPath {path:?} leads out of the volume over a symbolic link, or over a link that cannot be followed"
+    )]
+    LeavesVolume { path: String },
+    /// A part of a volume below something that is no directory.
+    #[error("subPath {path:?} leads over something that is not a directory")]
+    PartNotADirectory { path: String },
+    /// A container asks for a volume that nobody set up.
+    #[error("it is not set up")]
+    NotSetUp,
     /// Unmounting found open files.
     #[error("{path} is mounted and still in use: it is unmounted once nothing has it open")]
     StillInUse { path: PathBuf },
@@ -89,6 +100,9 @@ impl Coded for Error {
             | Self::NotADirectory { .. }
             | Self::NotOurs { .. }
             | Self::MountInTheWay { .. }
+            | Self::LeavesVolume { .. }
+            | Self::PartNotADirectory { .. }
+            | Self::NotSetUp
             | Self::HostPathType { .. } => Code::FailedPrecondition,
             Self::Root { .. }
             | Self::StillInUse { .. }

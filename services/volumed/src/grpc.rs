@@ -3,7 +3,8 @@
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::volumed::v1::volumed_server::Volumed;
 use bulkhead_api::volumed::v1::{
-    PodVolumesUpdate, SetUpPodRequest, SetUpPodResponse, TearDownPodRequest, TearDownPodResponse,
+    PodVolumesUpdate, SetUpPodRequest, SetUpPodResponse, SetUpSubPathsRequest, SetUpSubPathsResponse,
+    TearDownPodRequest, TearDownPodResponse,
 };
 use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::status::to_status;
@@ -34,6 +35,15 @@ impl Volumed for Grpc {
     ) -> Result<Response<SetUpPodResponse>, Status> {
         let pod = spec::parse(request.into_inner()).map_err(|error| to_status(&error))?;
         let answer = self.volumes.set_up(pod).await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(answer))
+    }
+
+    async fn set_up_sub_paths(
+        &self,
+        request: Request<SetUpSubPathsRequest>,
+    ) -> Result<Response<SetUpSubPathsResponse>, Status> {
+        let asked = spec::parse_sub_paths(request.into_inner()).map_err(|error| to_status(&error))?;
+        let answer = self.volumes.set_up_sub_paths(asked).await.map_err(|error| to_status(&error))?;
         Ok(Response::new(answer))
     }
 

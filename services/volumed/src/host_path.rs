@@ -34,6 +34,15 @@ pub(crate) fn set_up(host: &HostPath) -> Result<bool, Error> {
     }
 }
 
+/// Opens what the path leads to, through links: a part of it is looked for beneath.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
+    match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(fd) => Ok(fd),
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(wrong(path, "does not exist")),
+        Err(source) => Err(Error::io("open", path, source)),
+    }
+}
+
 /// What the path leads to, through links. `None` when nothing is there.
 fn look(path: &Path) -> Result<Option<Metadata>, Error> {
     match std::fs::metadata(path) {

@@ -1,22 +1,28 @@
-//! volumed: volumes of pods, by emptyDir and hostPath. The one process that may mount.
+//! volumed: volumes of pods, by emptyDir, hostPath and downwardAPI. The one process that may mount.
 //!
 //! Owns everything beneath `{root}/pods/UID/volumes`. Must never follow a link there, never delete through a mount
 //! point, and never trust what stands in a pod's directory: it belongs to another process, and volumes to containers.
 
+mod atomic;
 mod beneath;
 mod empty_dir;
 mod error;
+mod files;
 mod grpc;
 mod host_path;
 mod locks;
 mod mounts;
 mod names;
+mod own;
 mod remove;
 mod scan;
 mod spec;
+mod sub_path;
 mod teardown;
 #[cfg(test)]
 mod testing;
+mod usage;
+mod usage_loop;
 mod volumes;
 mod watch;
 
@@ -27,6 +33,7 @@ use tokio::sync::watch as watch_channel;
 use tonic::service::Routes;
 
 use crate::grpc::Grpc;
+use crate::usage_loop::UsageLoop;
 use crate::volumes::Volumes;
 use crate::watch::PodsWatch;
 
@@ -40,7 +47,7 @@ impl Service for Volumed {
     async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
         let pods = names::pods_directory(&context.flags.root_dir)
             .map_err(|error| ServiceError::configuration("--root-dir cannot be used", error))?;
-        let volumes = Volumes::new(pods, context.shutdown.clone());
+        let volumes = Volumes::new(pods, context.clock.clone(), context.shutdown.clone());
         let watch = PodsWatch::new(volumes.clone(), context.check("volumes"));
         let (_waker, wake) = wake();
         let (status, _) = watch_channel::channel(Default::default());
@@ -55,10 +62,19 @@ impl Service for Volumed {
             drive(watch, wake, status, shutdown.cancelled_owned()).await;
             std::future::pending::<()>().await;
         };
+        let (_no_waker, wake) = bulkhead_reconcile::wake();
+        let (status, _) = watch_channel::channel(Default::default());
+        let stopped = context.shutdown.clone();
+        let measuring = async {
+            volumes.known().await;
+            drive(UsageLoop::new(volumes.clone()), wake, status, stopped.cancelled_owned()).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             served = context.serve(routes) => served,
             () = first_look => Ok(()),
             () = looking => Ok(()),
+            () = measuring => Ok(()),
         }
     }
 }

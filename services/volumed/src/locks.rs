@@ -58,6 +58,13 @@ impl PodLocks {
     }
 }
 
+impl PodLock {
+    /// The pod.
+    pub(crate) fn uid(&self) -> &PodUid {
+        &self.uid
+    }
+}
+
 impl Drop for PodLock {
     fn drop(&mut self) {
         self.guard = None;

@@ -11,16 +11,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FsWord, StatxAttributes, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
 };
 
 use crate::beneath::{Crossing, Dir, descriptor_path, open_directory};
 use crate::error::Error;
+use crate::own::directory_mode;
 use crate::remove::Stop;
 
 /// `TMPFS_MAGIC` of statfs(2).
 const TMPFS_MAGIC: FsWord = 0x0102_1994;
+/// `HUGETLBFS_MAGIC`.
+const HUGETLBFS_MAGIC: FsWord = 0x9584_58f6;
 
 /// What covers a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(crate) enum Cover {
     None,
     /// A tmpfs.
     Tmpfs,
+    /// A hugetlbfs.
+    HugePages,
     /// Another file system.
     Other,
 }
@@ -99,31 +104,77 @@ pub(crate) fn cover(parent: &Dir, name: &str) -> Result<Cover, Error> {
         return Ok(Cover::None);
     }
     let kind = fstatfs(&fd).map_err(|source| Error::io("look at", path(), source))?.f_type;
-    Ok(if kind == TMPFS_MAGIC { Cover::Tmpfs } else { Cover::Other })
+    Ok(match kind {
+        TMPFS_MAGIC => Cover::Tmpfs,
+        HUGETLBFS_MAGIC => Cover::HugePages,
+        _ => Cover::Other,
+    })
 }
 
 /// Mounts a fresh tmpfs, open to all users, on the open directory.
-pub(crate) fn mount_tmpfs(directory: &Dir, size: Option<NonZeroU64>) -> Result<(), Error> {
-    let failed = |source| Error::io("mount a tmpfs on", directory.path(), source);
-    let tmpfs = tmpfs(size).map_err(failed)?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(&tmpfs, "", directory, "", flags).map_err(failed)
+pub(crate) fn mount_tmpfs(
+    directory: &Dir,
+    size: Option<NonZeroU64>,
+    fs_group: Option<u32>,
+) -> Result<(), Error> {
+    let make = || {
+        let context = open("tmpfs", fs_group)?;
+        if let Some(size) = size {
+            fsconfig_set_string(&context, "size", size.to_string())?;
+        }
+        // What a pod puts into memory stays out of swap (KEP-2400). Kernels before 6.4 don't know it.
+        match fsconfig_set_flag(&context, "noswap") {
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(error) => return Err(error),
+        }
+        attach(&context, directory)
+    };
+    make().map_err(|source| Error::io("mount a tmpfs on", directory.path(), source))
 }
 
-fn tmpfs(size: Option<NonZeroU64>) -> Result<OwnedFd, Errno> {
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", "tmpfs")?;
-    fsconfig_set_string(&context, "mode", "0777")?;
-    if let Some(size) = size {
-        fsconfig_set_string(&context, "size", size.to_string())?;
+/// Mounts a hugetlbfs with pages of `page` bytes on the open directory.
+pub(crate) fn mount_hugetlbfs(directory: &Dir, page: NonZeroU64, fs_group: Option<u32>) -> Result<(), Error> {
+    let make = || {
+        let context = open("hugetlbfs", fs_group)?;
+        fsconfig_set_string(&context, "pagesize", page.to_string())?;
+        attach(&context, directory)
+    };
+    make().map_err(|source| Error::io("mount a hugetlbfs on", directory.path(), source))
+}
+
+/// A new file system, owned by root and the pod's group, open to all.
+fn open(kind: &str, fs_group: Option<u32>) -> Result<OwnedFd, Errno> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", kind)?;
+    fsconfig_set_string(&context, "mode", format!("{:o}", directory_mode(0o777, fs_group)))?;
+    fsconfig_set_string(&context, "uid", "0")?;
+    fsconfig_set_string(&context, "gid", fs_group.unwrap_or(0).to_string())?;
+    Ok(context)
+}
+
+fn attach(context: &OwnedFd, directory: &Dir) -> Result<(), Errno> {
+    fsconfig_create(context)?;
+    let mount = fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&mount, "", directory, "", flags)
+}
+
+/// Binds what one open descriptor is to the place that another one is. No path is resolved.
+pub(crate) fn bind(what: impl AsFd, place: impl AsFd) -> Result<(), Errno> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(what, "", flags)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&tree, "", place, "", flags)
+}
+
+/// Unmounts one name in an open directory that nobody else can change.
+pub(crate) fn unmount_name(directory: &Dir, name: &str) -> Result<(), Error> {
+    match unmount_one(directory, Path::new(name)) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(Error::StillInUse { path: directory.path().join(name) }),
+        Err(source) => Err(Error::io("unmount", directory.path().join(name), source)),
     }
-    // What a pod puts into memory stays out of swap (KEP-2400). Kernels before 6.4 don't know it.
-    match fsconfig_set_flag(&context, "noswap") {
-        Ok(()) | Err(Errno::INVAL) => {}
-        Err(error) => return Err(error),
-    }
-    fsconfig_create(&context)?;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
 }
 
 /// The parent is opened without following links; then one name in that very directory is unmounted. A descriptor of the

@@ -9,6 +9,15 @@ use crate::error::Error;
 pub(crate) const VOLUMES: &str = "volumes";
 /// Folder of emptyDir volumes in [`VOLUMES`].
 pub(crate) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
+/// Folder of downwardAPI volumes in [`VOLUMES`].
+pub(crate) const DOWNWARD_API: &str = "kubernetes.io~downward-api";
+/// Folder of the places that sub-paths are bound to, in the pod's directory: VOLUME/CONTAINER/INDEX in it. The kubelet's
+/// layout.
+pub(crate) const SUB_PATHS: &str = "volume-subpaths";
+/// Plug-ins whose volumes are in folders of ours.
+pub(crate) const PLUGINS: [&str; 2] = [EMPTY_DIR, DOWNWARD_API];
+/// The plug-in of hostPath, as it is published.
+pub(crate) const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
 /// Longest pod UID, and longest file name of ours but for the prefixes of this process.
 const UID_BYTES: usize = 253;
 /// Longest DNS label (RFC 1123).
@@ -87,9 +96,25 @@ pub(crate) fn pods_directory(root: &Path) -> Result<String, RootError> {
     pods.join("pods").into_os_string().into_string().map_err(|path| RootError::NotText(path.into()))
 }
 
-/// Where an emptyDir is on the node.
-pub(crate) fn empty_dir_path(pods: &str, uid: &PodUid, name: &str) -> String {
-    format!("{pods}/{uid}/{VOLUMES}/{EMPTY_DIR}/{name}")
+/// Where a volume is on the node. `folder` is its plug-in's.
+pub(crate) fn volume_path(pods: &str, uid: &PodUid, folder: &str, name: &str) -> String {
+    format!("{pods}/{uid}/{VOLUMES}/{folder}/{name}")
+}
+
+/// Where a sub-path is bound to.
+pub(crate) fn sub_path_place(
+    pods: &str,
+    uid: &PodUid,
+    volume: &VolumeName,
+    container: &VolumeName,
+    index: u32,
+) -> String {
+    format!("{pods}/{uid}/{SUB_PATHS}/{volume}/{container}/{index}")
+}
+
+/// A plug-in's name by its folder: `kubernetes.io/empty-dir`.
+pub(crate) fn plugin_name(folder: &str) -> String {
+    folder.replacen('~', "/", 1)
 }
 
 /// The text itself is shown escaped and cut: it may hold anything.

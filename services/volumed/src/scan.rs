@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use crate::beneath::Dir;
 use crate::error::Error;
 use crate::mounts;
-use crate::names::{EMPTY_DIR, PodUid, VOLUMES, empty_dir_path};
+use crate::names::{PLUGINS, PodUid, VOLUMES, plugin_name, volume_path};
 
 /// A pod's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +51,14 @@ pub(crate) fn pod(pods: &str, found: &Found) -> Result<Option<PodVolumes>, Error
     match pod.open(VOLUMES) {
         Ok(None) if !found.mounted => return Ok(None),
         Ok(Some(dir)) => {
-            if let Some(dir) = dir.open(EMPTY_DIR)? {
+            for folder in PLUGINS {
+                let Some(dir) = dir.open(folder)? else { continue };
                 dir.each(|name, kind| {
                     let name = name.to_str().ok().filter(|name| !name.starts_with('.'));
                     if let (Some(name), FileType::Directory | FileType::Unknown) = (name, kind) {
-                        let host_path = empty_dir_path(pods, uid, name);
-                        volumes.push(MountedVolume { name: name.to_owned(), host_path });
+                        let host_path = volume_path(pods, uid, folder, name);
+                        let (name, plugin) = (name.to_owned(), plugin_name(folder));
+                        volumes.push(MountedVolume { name, host_path, plugin, usage: None });
                     }
                     Ok(())
                 })?;
@@ -67,6 +69,21 @@ pub(crate) fn pod(pods: &str, found: &Found) -> Result<Option<PodVolumes>, Error
     }
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Some(PodVolumes { pod_uid: uid.to_string(), volumes }))
+}
+
+/// Opens a volume in a pod's directory, with what is mounted on it. `None` when it is not there.
+pub(crate) fn open_volume(pods: &Path, uid: &PodUid, volume: &MountedVolume) -> Result<Option<Dir>, Error> {
+    let Some(folder) = PLUGINS.into_iter().find(|folder| plugin_name(folder) == volume.plugin) else {
+        return Ok(None);
+    };
+    let mut at = Dir::trusted(pods)?;
+    for name in [uid.as_str(), VOLUMES, folder] {
+        match at.open(name)? {
+            Some(dir) => at = dir,
+            None => return Ok(None),
+        }
+    }
+    at.open_mounted(&volume.name)
 }
 
 #[cfg(test)]

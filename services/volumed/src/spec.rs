@@ -1,5 +1,8 @@
 //! What a pod asks for, checked: from the wire's messages to types that cannot say anything wrong. Pure.
 
+mod files;
+mod sub_paths;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::path::{Component, Path, PathBuf};
@@ -8,6 +11,9 @@ use bulkhead_api::volumed::v1 as wire;
 
 use crate::error::Error;
 use crate::names::{PodUid, VolumeName};
+
+pub(crate) use files::VolumeFile;
+pub(crate) use sub_paths::{SubPath, SubPaths, parse as parse_sub_paths};
 
 /// Volumes of one pod that are set up; more are refused. Pods of today have dozens at most.
 const VOLUMES: usize = 1024;
@@ -19,6 +25,8 @@ const PATH_BYTES: usize = 4095;
 pub(crate) struct PodSpec {
     pub(crate) uid: PodUid,
     pub(crate) volumes: Vec<VolumeSpec>,
+    /// `securityContext.fsGroup`.
+    pub(crate) fs_group: Option<u32>,
 }
 
 /// One volume.
@@ -33,6 +41,7 @@ pub(crate) struct VolumeSpec {
 pub(crate) enum Source {
     EmptyDir(Medium),
     HostPath(HostPath),
+    DownwardApi(Vec<VolumeFile>),
 }
 
 /// What an emptyDir is made of.
@@ -42,6 +51,8 @@ pub(crate) enum Medium {
     Disk,
     /// A tmpfs; `size` in bytes, without one half of the node's memory.
     Memory { size: Option<NonZeroU64> },
+    /// A hugetlbfs with pages of so many bytes.
+    HugePages { page: NonZeroU64 },
 }
 
 /// A path of the node: absolute, without `..`.
@@ -86,7 +97,15 @@ pub(crate) fn parse(request: wire::SetUpPodRequest) -> Result<PodSpec, Error> {
     let mut seen = BTreeSet::new();
     match volumes.iter().find(|volume| !seen.insert(volume.name.as_str())) {
         Some(twice) => Err(Error::Invalid(format!("two volumes of the pod have the name `{}`", twice.name))),
-        None => Ok(PodSpec { uid, volumes }),
+        None => Ok(PodSpec { uid, volumes, fs_group: group(request.fs_group)? }),
+    }
+}
+
+/// -1 means "no change" to the system.
+fn group(fs_group: Option<u32>) -> Result<Option<u32>, Error> {
+    match fs_group {
+        Some(u32::MAX) => Err(Error::Invalid(format!("fsGroup {} does not exist", u32::MAX))),
+        group => Ok(group),
     }
 }
 
@@ -95,6 +114,9 @@ fn volume(volume: wire::Volume) -> Result<VolumeSpec, Error> {
     let source = match volume.source {
         Some(wire::volume::Source::EmptyDir(source)) => empty_dir(&source).map(Source::EmptyDir),
         Some(wire::volume::Source::HostPath(source)) => host_path(source).map(Source::HostPath),
+        Some(wire::volume::Source::DownwardApi(source)) => {
+            files::parse(source.files).map(Source::DownwardApi)
+        }
         None => Err(Error::Invalid("it has no source that this version knows".to_owned())),
     };
     match source {
@@ -107,8 +129,12 @@ fn empty_dir(source: &wire::EmptyDir) -> Result<Medium, Error> {
     match source.medium.as_str() {
         "" => Ok(Medium::Disk),
         "Memory" => Ok(Medium::Memory { size: NonZeroU64::new(source.size_limit_bytes) }),
+        "HugePages" => match NonZeroU64::new(source.huge_page_bytes) {
+            Some(page) if page.is_power_of_two() => Ok(Medium::HugePages { page }),
+            _ => Err(Error::Invalid(format!("{} is no size of a page", source.huge_page_bytes))),
+        },
         other => Err(Error::Unsupported(format!(
-            "emptyDir.medium {:?} is not supported: empty and \"Memory\" are",
+            "emptyDir.medium {:?} is not supported: empty, \"Memory\" and \"HugePages\" are",
             cut(other)
         ))),
     }
@@ -157,11 +183,11 @@ mod tests {
     use super::*;
 
     fn request(volumes: Vec<wire::Volume>) -> wire::SetUpPodRequest {
-        wire::SetUpPodRequest { pod_uid: "u1".to_owned(), volumes }
+        wire::SetUpPodRequest { pod_uid: "u1".to_owned(), volumes, fs_group: None }
     }
 
     fn memory(name: &str, medium: &str, size_limit_bytes: u64) -> wire::Volume {
-        let source = wire::EmptyDir { medium: medium.to_owned(), size_limit_bytes };
+        let source = wire::EmptyDir { medium: medium.to_owned(), size_limit_bytes, huge_page_bytes: 0 };
         wire::Volume { name: name.to_owned(), source: Some(wire::volume::Source::EmptyDir(source)) }
     }
 
@@ -198,7 +224,8 @@ mod tests {
             (vec![memory("A", "", 0)], Code::InvalidArgument, "volume name"),
             (vec![memory("..", "", 0)], Code::InvalidArgument, "volume name"),
             (vec![memory("a", "", 0), memory("a", "", 0)], Code::InvalidArgument, "name `a`"),
-            (vec![memory("a", "HugePages", 0)], Code::FailedPrecondition, "volume `a`"),
+            (vec![memory("a", "HugePages", 0)], Code::InvalidArgument, "volume `a`"),
+            (vec![memory("a", "HugePages-2Mi", 0)], Code::FailedPrecondition, "volume `a`"),
             (vec![memory("a", "memory", 0)], Code::FailedPrecondition, "\"memory\""),
             (vec![host("a", "", "")], Code::InvalidArgument, "absolute"),
             (vec![host("a", "var/log", "")], Code::InvalidArgument, "absolute"),
@@ -214,7 +241,7 @@ mod tests {
             assert_eq!(status.code(), code, "{}", status.message());
             assert!(status.message().contains(text), "{}", status.message());
         }
-        let pod = wire::SetUpPodRequest { pod_uid: "../x".to_owned(), volumes: Vec::new() };
+        let pod = wire::SetUpPodRequest { pod_uid: "../x".to_owned(), ..Default::default() };
         assert_eq!(parse(pod).unwrap_err().code(), Code::InvalidArgument);
     }
 

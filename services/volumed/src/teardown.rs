@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::beneath::Dir;
 use crate::error::Error;
 use crate::mounts::unmount_below;
-use crate::names::{PodUid, VOLUMES};
+use crate::names::{PodUid, SUB_PATHS, VOLUMES};
 use crate::remove::{Stop, empty, set_aside};
 
 /// Unmounts everything in the pod's directory and removes its volumes, of every plug-in. The pod's directory itself
@@ -14,17 +14,26 @@ pub(crate) fn tear_down(pods: &Path, uid: &PodUid, stop: Stop<'_>) -> Result<boo
     let Some(pod) = Dir::trusted(pods)?.open(uid.as_str())? else { return Ok(false) };
     // Everything in the pod's directory, not only in its volumes: its owner could have moved them.
     let unmounted = unmount_below(&pod, stop)?;
-    match pod.open(VOLUMES) {
-        Ok(None) => Ok(unmounted),
-        Ok(Some(volumes)) => {
-            set_aside(&volumes)?;
-            empty(&volumes, stop)?;
-            pod.rmdir(VOLUMES)?;
+    // Places of sub-paths first: volumes are what tells a later life that something is left.
+    let mut changed = unmounted;
+    for folder in [SUB_PATHS, VOLUMES] {
+        changed |= remove(&pod, folder, stop)?;
+    }
+    Ok(changed)
+}
+
+fn remove(pod: &Dir, folder: &str, stop: Stop<'_>) -> Result<bool, Error> {
+    match pod.open(folder) {
+        Ok(None) => Ok(false),
+        Ok(Some(dir)) => {
+            set_aside(&dir)?;
+            empty(&dir, stop)?;
+            pod.rmdir(folder)?;
             Ok(true)
         }
         Err(Error::NotADirectory { path }) => {
             tracing::warn!(path = %path.display(), "not a directory where a pod's volumes belong: removed");
-            pod.unlink(VOLUMES)?;
+            pod.unlink(folder)?;
             Ok(true)
         }
         Err(error) => Err(error),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::mounts;
-use crate::names::{PodUid, empty_dir_path};
+use crate::names::{EMPTY_DIR, PodUid, volume_path};
 
 /// A folder of pods. What tests mount in it goes with it.
 pub(crate) struct Pods {
@@ -33,7 +33,7 @@ impl Pods {
     }
 
     pub(crate) fn empty_dir(&self, uid: &str, name: &str) -> PathBuf {
-        empty_dir_path(&self.text, &PodUid::parse(uid).unwrap(), name).into()
+        volume_path(&self.text, &PodUid::parse(uid).unwrap(), EMPTY_DIR, name).into()
     }
 
     /// Mount points in the folder.

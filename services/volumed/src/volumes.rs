@@ -1,6 +1,6 @@
 //! All volumes of the node: who may work when, and what stands.
 //!
-//! Owns the published state. Its work blocks on disks, so it runs in threads: at most four at a time, in three lanes,
+//! Owns the published state. Its work blocks on disks, so it runs in threads: at most five at a time, in four lanes,
 //! so that neither a huge tree nor a network disk that hangs keeps other pods from starting.
 
 use std::path::Path;
@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::volumed::v1::{
-    MountedVolume, PodVolumes, PodVolumesUpdate, SetUpPodResponse, TearDownPodResponse,
+    BoundSubPath, MountedVolume, PodVolumes, PodVolumesUpdate, SetUpPodResponse, SetUpSubPathsResponse,
+    TearDownPodResponse, VolumeUsage,
 };
+use bulkhead_base::Clock;
 use bulkhead_ipc::Publisher;
 use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::{trace, traced};
@@ -18,12 +20,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
+use crate::empty_dir::Place;
 use crate::error::Error;
 use crate::locks::{PodLock, PodLocks};
-use crate::names::{PodUid, VolumeName, empty_dir_path};
+use crate::names::{
+    DOWNWARD_API, EMPTY_DIR, HOST_PATH_PLUGIN, PodUid, VolumeName, plugin_name, sub_path_place, volume_path,
+};
 use crate::scan::{self, Found};
-use crate::spec::{HostPath, Medium, PodSpec, Source, VolumeSpec};
-use crate::{empty_dir, host_path, teardown};
+use crate::spec::{HostPath, PodSpec, Source, SubPath, SubPaths, VolumeFile};
+use crate::{empty_dir, files, host_path, sub_path, teardown, usage};
 
 /// A call ends at the latest then, with or without a deadline of the caller's (proto: 30 s).
 const CALL: Duration = Duration::from_secs(30);
@@ -39,6 +44,7 @@ struct Inner {
     known: watch::Sender<bool>,
     locks: PodLocks,
     lanes: Lanes,
+    clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
 }
 
@@ -50,6 +56,8 @@ struct Lanes {
     own: Arc<Semaphore>,
     /// Paths of the node: each may hang for ever on a dead network disk, and then only hostPath waits behind it.
     host: Arc<Semaphore>,
+    /// Counting what volumes hold: of all work the least pressing.
+    usage: Arc<Semaphore>,
 }
 
 /// What a job holds until it has really ended, also when nobody waits for it any more.
@@ -57,14 +65,15 @@ type Held = Option<Arc<PodLock>>;
 
 impl Volumes {
     /// Nothing is known yet. `pods` is `{root}/pods`.
-    pub(crate) fn new(pods: String, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(pods: String, clock: Arc<dyn Clock>, shutdown: CancellationToken) -> Self {
         let lane = |permits| Arc::new(Semaphore::new(permits));
         Self(Arc::new(Inner {
             pods,
             standing: Publisher::new(shutdown.clone()),
             known: watch::Sender::new(false),
             locks: PodLocks::default(),
-            lanes: Lanes { removal: lane(2), own: lane(1), host: lane(1) },
+            lanes: Lanes { removal: lane(2), own: lane(1), host: lane(1), usage: lane(1) },
+            clock,
             shutdown,
         }))
     }
@@ -77,7 +86,8 @@ impl Volumes {
             for volume in pod.volumes {
                 let name = volume.name.clone();
                 let span = traced!("volumed SetUp", otel.name = %format!("volumed SetUp {name}"), pod.uid = %pod.uid);
-                let result = self.volume(&pod.uid, volume, &lock).instrument(span.clone()).await;
+                let of = Of { uid: pod.uid.clone(), name: volume.name, fs_group: pod.fs_group };
+                let result = self.volume(of, volume.source, &lock).instrument(span.clone()).await;
                 let (mounted, changed) = result.map_err(|source| {
                     trace::fail(&span, &bulkhead_base::chain(&source));
                     Error::Volume { volume: name.to_string(), source: Box::new(source) }
@@ -140,30 +150,51 @@ impl Volumes {
 
     async fn volume(
         &self,
-        uid: &PodUid,
-        volume: VolumeSpec,
+        of: Of,
+        source: Source,
         lock: &Arc<PodLock>,
     ) -> Result<(MountedVolume, bool), Error> {
-        match volume.source {
-            Source::EmptyDir(medium) => self.empty_dir(uid.clone(), volume.name, medium, lock).await,
-            Source::HostPath(host) => self.host_path(uid, &volume.name, host).await,
+        match source {
+            Source::EmptyDir(medium) => {
+                self.own(of, EMPTY_DIR, lock, move |_, place| empty_dir::set_up(place, medium)).await
+            }
+            Source::DownwardApi(files) => self.files(of, DOWNWARD_API, files, lock).await,
+            Source::HostPath(host) => self.host_path(&of.uid, &of.name, host).await,
         }
     }
 
-    async fn empty_dir(
+    async fn files(
         &self,
-        uid: PodUid,
-        name: VolumeName,
-        medium: Medium,
+        of: Of,
+        folder: &'static str,
+        files: Vec<VolumeFile>,
         lock: &Arc<PodLock>,
+    ) -> Result<(MountedVolume, bool), Error> {
+        let stop = self.0.shutdown.clone();
+        let work = move |inner: &Inner, place: &Place<'_>| {
+            files::set_up(place, &files, inner.clock.now(), &|| stop.is_cancelled())
+        };
+        self.own(of, folder, lock, work).await
+    }
+
+    /// A volume in the pod's directory, which `work` makes.
+    async fn own(
+        &self,
+        of: Of,
+        folder: &'static str,
+        lock: &Arc<PodLock>,
+        work: impl FnOnce(&Inner, &Place<'_>) -> Result<bool, Error> + Send + 'static,
     ) -> Result<(MountedVolume, bool), Error> {
         let work = move |inner: &Inner| {
             // Published before the first thing is made: nothing of it may be on the node unknown.
-            inner.stands(&uid, None);
-            let changed = empty_dir::set_up(inner.pods(), &uid, &name, medium)?;
-            let host_path = empty_dir_path(&inner.pods, &uid, name.as_str());
-            let mounted = MountedVolume { name: name.to_string(), host_path };
-            inner.stands(&uid, Some(&mounted));
+            inner.stands(&of.uid, None);
+            let (uid, name) = (&of.uid, &of.name);
+            let changed =
+                work(inner, &Place { pods: inner.pods(), uid, folder, name, fs_group: of.fs_group })?;
+            let host_path = volume_path(&inner.pods, uid, folder, name.as_str());
+            let plugin = plugin_name(folder);
+            let mounted = MountedVolume { name: name.to_string(), host_path, plugin, usage: None };
+            inner.stands(uid, Some(&mounted));
             Ok((mounted, changed))
         };
         self.job(&self.0.lanes.own, Some(lock.clone()), work).await
@@ -178,9 +209,95 @@ impl Volumes {
     ) -> Result<(MountedVolume, bool), Error> {
         let work = move |_: &Inner| Ok((host_path::set_up(&host)?, host.path));
         let (changed, host_path) = self.job(&self.0.lanes.host, None, work).await?;
-        let mounted = MountedVolume { name: name.to_string(), host_path };
+        let plugin = HOST_PATH_PLUGIN.to_owned();
+        let mounted = MountedVolume { name: name.to_string(), host_path, plugin, usage: None };
         self.0.stands(uid, Some(&mounted));
         Ok((mounted, changed))
+    }
+
+    /// Binds the parts of volumes that a container mounts, one after another; stops at the first that cannot be had.
+    pub(crate) async fn set_up_sub_paths(&self, asked: SubPaths) -> Result<SetUpSubPathsResponse, Error> {
+        let work = async {
+            let lock = Arc::new(self.0.locks.lock(&asked.uid).await?);
+            let mut response = SetUpSubPathsResponse::default();
+            for path in asked.paths {
+                let (volume, index) = (path.volume.clone(), path.index);
+                let host_path = sub_path_place(&self.0.pods, &asked.uid, &volume, &asked.container, index);
+                let span = traced!("volumed subPath", pod.uid = %asked.uid, volume = %volume);
+                let bound =
+                    self.sub_path(&asked.uid, &asked.container, path, &lock).instrument(span.clone()).await;
+                response.changed |= bound.map_err(|source| {
+                    trace::fail(&span, &bulkhead_base::chain(&source));
+                    Error::Volume { volume: volume.to_string(), source: Box::new(source) }
+                })?;
+                response.sub_paths.push(BoundSubPath { index, host_path });
+            }
+            Ok(response)
+        };
+        tokio::time::timeout(CALL, work).await.unwrap_or(Err(Error::Interrupted))
+    }
+
+    async fn sub_path(
+        &self,
+        uid: &PodUid,
+        container: &VolumeName,
+        path: SubPath,
+        lock: &Arc<PodLock>,
+    ) -> Result<bool, Error> {
+        let volume = self.0.standing_volume(uid, &path.volume).ok_or(Error::NotSetUp)?;
+        let (uid, container) = (uid.clone(), container.clone());
+        let bind = move |inner: &Inner, found: &std::os::fd::OwnedFd| {
+            let pod = sub_path::pod_directory(inner.pods(), &uid)?;
+            let place = sub_path::Place { volume: &path.volume, container: &container, index: path.index };
+            sub_path::set_up(&pod, &place, found)
+        };
+        let parts = path.parts;
+        if volume.plugin == HOST_PATH_PLUGIN {
+            // As with the volume itself: only hostPath waits for a path that hangs.
+            let find =
+                move |_: &Inner| sub_path::find(host_path::open(Path::new(&volume.host_path))?, &parts);
+            let found = self.job(&self.0.lanes.host, None, find).await?;
+            return self.job(&self.0.lanes.own, Some(lock.clone()), move |inner| bind(inner, &found)).await;
+        }
+        let uid = lock.uid().clone();
+        let work = move |inner: &Inner| {
+            let top = scan::open_volume(inner.pods(), &uid, &volume)?.ok_or(Error::NotSetUp)?;
+            let found = sub_path::find(&top, &parts)?;
+            bind(inner, &found)
+        };
+        self.job(&self.0.lanes.own, Some(lock.clone()), work).await
+    }
+
+    /// Every volume that can be measured, by pod.
+    pub(crate) fn measurable(&self) -> Vec<(String, MountedVolume)> {
+        let pods = self.0.standing.snapshot();
+        let each = pods.into_iter().flat_map(|(uid, pod)| {
+            let volumes = pod.volumes.iter().filter(|volume| volume.plugin != HOST_PATH_PLUGIN);
+            volumes.map(|volume| (uid.clone(), volume.clone())).collect::<Vec<_>>()
+        });
+        each.collect()
+    }
+
+    /// Measures one volume and publishes what it holds.
+    pub(crate) async fn measure(&self, uid: &str, volume: MountedVolume) -> Result<(), Error> {
+        let uid = PodUid::parse(uid)?;
+        let stop = self.0.shutdown.clone();
+        // A descriptor in a mount keeps it from being unmounted: such a look is short, and has the pod. A tree on the disk
+        // may be long, and can be removed while it is counted.
+        let lock = Arc::new(self.0.locks.lock(&uid).await?);
+        let (name, of) = (volume.name.clone(), uid.clone());
+        let quick = move |inner: &Inner| {
+            let Some(top) = scan::open_volume(inner.pods(), &of, &volume)? else { return Ok(None) };
+            usage::start(top, inner.clock.now()).map(Some)
+        };
+        let Some(measure) = self.job(&self.0.lanes.usage, Some(lock.clone()), quick).await? else {
+            return Ok(());
+        };
+        drop(lock);
+        let figures =
+            self.job(&self.0.lanes.usage, None, move |_| measure.finish(&|| stop.is_cancelled())).await?;
+        self.0.used(&uid, &name, figures);
+        Ok(())
     }
 
     /// Runs `work` in a thread, in its lane. Its place and what it holds are given up when it ends, not when the caller
@@ -215,6 +332,27 @@ impl Inner {
         self.standing.upsert(uid.clone(), PodVolumes { pod_uid: uid, volumes });
     }
 
+    /// A volume that was set up, or found standing, in this life.
+    fn standing_volume(&self, uid: &PodUid, name: &VolumeName) -> Option<MountedVolume> {
+        let pod = self.standing.get(&uid.to_string())?;
+        pod.volumes.iter().find(|volume| volume.name == name.as_str()).cloned()
+    }
+
+    /// Publishes what a volume holds, if it still stands.
+    fn used(&self, uid: &PodUid, name: &str, figures: VolumeUsage) {
+        let uid = uid.to_string();
+        let Some(before) = self.standing.get(&uid) else { return };
+        let Some(volume) = before.volumes.iter().find(|volume| volume.name == name) else { return };
+        let same = volume.usage.is_some_and(|usage| {
+            VolumeUsage { measured_at: None, ..usage } == VolumeUsage { measured_at: None, ..figures }
+        });
+        if !same {
+            let volume = MountedVolume { usage: Some(figures), ..volume.clone() };
+            let volumes = with(&before.volumes, Some(&volume));
+            self.standing.upsert(uid.clone(), PodVolumes { pod_uid: uid, volumes });
+        }
+    }
+
     /// Takes over what stands of a pod, unless a call of this life was first.
     fn learn(&self, found: &Found) -> Result<(), Error> {
         let uid = found.uid.to_string();
@@ -233,10 +371,20 @@ impl Inner {
     }
 }
 
-/// `volumes` and one more, by name.
+/// Which volume it is.
+struct Of {
+    uid: PodUid,
+    name: VolumeName,
+    fs_group: Option<u32>,
+}
+
+/// `volumes` and one more, by name. What is known of its use stays known.
 fn with(volumes: &[MountedVolume], mounted: Option<&MountedVolume>) -> Vec<MountedVolume> {
+    let before = mounted.and_then(|mounted| volumes.iter().find(|volume| volume.name == mounted.name));
+    let usage = mounted.and_then(|mounted| mounted.usage).or_else(|| before.and_then(|volume| volume.usage));
     let others = volumes.iter().filter(|volume| mounted.is_none_or(|mounted| mounted.name != volume.name));
-    let mut all: Vec<MountedVolume> = others.chain(mounted).cloned().collect();
+    let mut all: Vec<MountedVolume> =
+        others.cloned().chain(mounted.map(|mounted| MountedVolume { usage, ..mounted.clone() })).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }

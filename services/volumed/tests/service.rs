@@ -75,7 +75,8 @@ impl Caller {
     }
 
     async fn set_up(&mut self, uid: &str, volumes: &[Volume]) -> Result<(Vec<String>, bool), tonic::Status> {
-        let request = SetUpPodRequest { pod_uid: uid.to_owned(), volumes: volumes.to_vec() };
+        let request =
+            SetUpPodRequest { pod_uid: uid.to_owned(), volumes: volumes.to_vec(), ..Default::default() };
         let answer = self.volumes.set_up_pod(with_deadline(request, BOUND)).await?.into_inner();
         Ok((answer.volumes.into_iter().map(|volume| volume.host_path).collect(), answer.changed))
     }
@@ -117,7 +118,7 @@ async fn wait_mirror(
 }
 
 fn empty_dir(name: &str, medium: &str) -> Volume {
-    let source = EmptyDir { medium: medium.to_owned(), size_limit_bytes: 1 << 20 };
+    let source = EmptyDir { medium: medium.to_owned(), size_limit_bytes: 1 << 20, huge_page_bytes: 0 };
     Volume { name: name.to_owned(), source: Some(Source::EmptyDir(source)) }
 }
 

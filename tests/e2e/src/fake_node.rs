@@ -12,7 +12,7 @@ use bulkhead_api::statusd::v1::{PodStatus as WireStatus, statusd_client::Statusd
 use bulkhead_cgroup::{CgroupPath, Mounts, TearDown, tear_down};
 use bulkhead_cri::wire::ContainerState;
 use bulkhead_ipc::{Mirror, PeerBoard};
-use bulkhead_service::{Context, NoFlags, Service};
+use bulkhead_service::{Context, Service};
 use bulkhead_testkit::TestNode;
 use bulkhead_testkit::cri::FakeRuntime;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -168,7 +168,7 @@ impl FakeNode {
             .collect()
     }
 
-    fn spawn<S: Service<Flags = NoFlags>>(&mut self) {
+    fn spawn<S: Service<Flags: Default>>(&mut self) {
         if self.running.contains_key(S::NAME) {
             return;
         }
@@ -179,7 +179,7 @@ impl FakeNode {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 tokio::select! {
-                    result = S::run(context, NoFlags {}) => {
+                    result = S::run(context, S::Flags::default()) => {
                         result.unwrap_or_else(|error| unreachable!("{}: {}", S::NAME, bulkhead_base::chain(&error)));
                     }
                     _ = killed => {}

@@ -2,6 +2,7 @@
 //! the real thing under its launcher on real peers ([`real_node`]).
 
 pub mod fake_node;
+pub mod footprint;
 pub mod pods;
 pub mod real_node;
 pub mod wait;

@@ -29,18 +29,30 @@ pub const PROCESSES: [&str; 9] =
 pub struct RealNode {
     state: tempfile::TempDir,
     launcher: Option<Child>,
+    /// What `--containerd` says.
+    runtime: String,
     flags: Vec<String>,
 }
 
 impl RealNode {
     /// A node with every process up and healthy. It holds the images `local/busybox:1` and `local/busybox:2`.
     pub async fn up(flags: &[&str]) -> Self {
+        let node = Self::start("private", flags).await;
+        node.import_images();
+        node
+    }
+
+    /// As [`RealNode::up`] on a runtime that listens already. Its group must own the socket, and its images are its own.
+    pub async fn up_on(socket: &Path, flags: &[&str]) -> Self {
+        Self::start(&socket.to_string_lossy(), flags).await
+    }
+
+    async fn start(runtime: &str, flags: &[&str]) -> Self {
         let state = tempfile::Builder::new().prefix("bh").tempdir().expect("a state folder");
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut node = Self { state, launcher: None, flags };
+        let mut node = Self { state, launcher: None, runtime: runtime.to_owned(), flags };
         node.launch();
         node.healthy().await;
-        node.import_images();
         node
     }
 
@@ -51,7 +63,7 @@ impl RealNode {
             .arg("up")
             .arg("--state")
             .arg(self.state())
-            .args(["--containerd", "private", "--node-name", "node-a", "--peers"])
+            .args(["--containerd", &self.runtime, "--node-name", "node-a", "--peers"])
             .arg(peers())
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -79,6 +91,18 @@ impl RealNode {
     /// The launcher's own process.
     pub fn launcher_pid(&self) -> u32 {
         self.launcher.as_ref().expect("a launcher").id()
+    }
+
+    /// Pid of the private containerd; `None` while it does not run.
+    pub fn runtime_pid(&self) -> Option<u32> {
+        let of_launcher = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent =
+                stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
+            stat.contains("(containerd)") && parent == Some(self.launcher_pid())
+        };
+        let names = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).find(of_launcher)
     }
 
     /// Waits until every process is ready and every check is good.
@@ -299,12 +323,11 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// The program under test: cargo builds it beside the tests.
+/// The program under test: cargo builds it beside programs like the benchmark, and one folder above tests.
 pub fn binary() -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    let binary = test.parent().and_then(Path::parent).expect("target folder").join("bulkhead");
-    assert!(binary.exists(), "{} is not built: cargo build -p bulkhead", binary.display());
-    binary
+    let own = std::env::current_exe().expect("the test's own path");
+    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("bulkhead"));
+    beside.filter(|binary| binary.is_file()).last().expect("the program is built: cargo build -p bulkhead")
 }
 
 /// Folder of the real peers.

@@ -22,6 +22,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("bulkhead-base", vec![]),
         ("bulkhead-model", vec!["bulkhead-base"]),
         ("bulkhead-imagetar", vec![]),
+        ("bulkhead-policy", vec![]),
         ("bulkhead-config", vec!["bulkhead-base"]),
         ("bulkhead-cgroup", vec!["bulkhead-base"]),
         ("bulkhead-reconcile", vec!["bulkhead-base"]),
@@ -36,11 +37,14 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     for name in ["crigate", "pleg", "prober", "statusd", "volumed", "imaged", "gateway"] {
         table.insert(name, service.clone());
     }
+    if let Some(crigate) = table.get_mut("crigate") {
+        crigate.push("bulkhead-policy");
+    }
     table
 }
 
 /// Crates that may depend on anything: the one program that holds all processes, and test code.
-const EVERYTHING: [&str; 3] = ["bulkhead", "bulkhead-testkit", "bulkhead-e2e"];
+const EVERYTHING: [&str; 4] = ["bulkhead", "bulkhead-testkit", "bulkhead-e2e", "bulkhead-bench-gate"];
 const SERVICES: [&str; 9] =
     ["crigate", "pleg", "syncd", "prober", "statusd", "evictd", "volumed", "imaged", "gateway"];
 

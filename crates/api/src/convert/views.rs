@@ -1,6 +1,6 @@
 //! syncd's views of pods on the wire.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bulkhead_model::decision::{Decision, Stage, Waiting};
@@ -31,6 +31,8 @@ pub struct ProbeItem {
     pub view: ProbeView,
     /// Where it is in its life: only readiness goes on while it terminates.
     pub stage: Stage,
+    /// Ids of containers whose postStart hook has not ended: not probed until it has.
+    pub in_post_start: BTreeSet<String>,
     /// W3C trace context of its present start; empty if none.
     pub traceparent: String,
 }
@@ -137,6 +139,7 @@ pub fn probe_item_to_wire(item: &ProbeItem) -> wire::ProbeView {
             })
             .collect(),
         traceparent: item.traceparent.clone(),
+        in_post_start: item.in_post_start.iter().cloned().collect(),
     }
 }
 
@@ -168,23 +171,17 @@ pub fn probe_item_from_wire(item: wire::ProbeView) -> Result<ProbeItem, WireErro
         grace: Duration::from_secs(item.grace_seconds),
         containers: containers.collect::<Result<_, _>>()?,
     };
-    Ok(ProbeItem { view, stage, traceparent: item.traceparent })
+    let in_post_start = item.in_post_start.into_iter().collect();
+    Ok(ProbeItem { view, stage, in_post_start, traceparent: item.traceparent })
 }
 
 fn probe_to_wire(probe: &ProbeSpec) -> wire::Probe {
     use wire::probe::Handler as Wire;
     let text = |host: &Option<String>| host.clone().unwrap_or_default();
     let handler = match &probe.handler {
-        Handler::Http { scheme, host, port, path, headers } => Wire::HttpGet(wire::HttpGet {
-            host: text(host),
-            port: (*port).into(),
-            tls: *scheme == HttpScheme::Https,
-            path: path.clone(),
-            headers: headers
-                .iter()
-                .map(|h| wire::HttpHeader { name: h.name.clone(), value: h.value.clone() })
-                .collect(),
-        }),
+        Handler::Http { scheme, host, port, path, headers } => {
+            Wire::HttpGet(http_get(*scheme, text(host), *port, path, headers))
+        }
         Handler::Tcp { host, port } => {
             Wire::TcpSocket(wire::TcpSocket { host: text(host), port: (*port).into() })
         }
@@ -214,13 +211,7 @@ fn probe_from_wire(probe: wire::Probe) -> Result<ProbeSpec, WireError> {
     let host = |host: String| (!host.is_empty()).then_some(host);
     let kind = probe_kind_from_wire(probe.kind());
     let handler = match probe.handler.ok_or(WireError { message: MESSAGE, field: "handler" })? {
-        Wire::HttpGet(http) => Handler::Http {
-            scheme: if http.tls { HttpScheme::Https } else { HttpScheme::Http },
-            host: host(http.host),
-            port: port(http.port)?,
-            path: http.path,
-            headers: http.headers.into_iter().map(|h| HttpHeader { name: h.name, value: h.value }).collect(),
-        },
+        Wire::HttpGet(http) => http_from_wire(http, MESSAGE)?,
         Wire::TcpSocket(tcp) => Handler::Tcp { host: host(tcp.host), port: port(tcp.port)? },
         Wire::Exec(exec) => Handler::Exec { command: exec.command },
         Wire::Grpc(grpc) => Handler::Grpc {
@@ -241,6 +232,41 @@ fn probe_from_wire(probe: wire::Probe) -> Result<ProbeSpec, WireError> {
     })
 }
 
+/// `None` for a handler that is no HTTP GET.
+pub(super) fn http_to_wire(handler: &Handler) -> Option<wire::HttpGet> {
+    let Handler::Http { scheme, host, port, path, headers } = handler else { return None };
+    Some(http_get(*scheme, host.clone().unwrap_or_default(), *port, path, headers))
+}
+
+fn http_get(
+    scheme: HttpScheme,
+    host: String,
+    port: u16,
+    path: &str,
+    headers: &[HttpHeader],
+) -> wire::HttpGet {
+    wire::HttpGet {
+        host,
+        port: port.into(),
+        tls: scheme == HttpScheme::Https,
+        path: path.to_owned(),
+        headers: headers
+            .iter()
+            .map(|h| wire::HttpHeader { name: h.name.clone(), value: h.value.clone() })
+            .collect(),
+    }
+}
+
+pub(super) fn http_from_wire(http: wire::HttpGet, message: &'static str) -> Result<Handler, WireError> {
+    Ok(Handler::Http {
+        scheme: if http.tls { HttpScheme::Https } else { HttpScheme::Http },
+        host: (!http.host.is_empty()).then_some(http.host),
+        port: u16::try_from(http.port).map_err(|_| WireError { message, field: "port" })?,
+        path: http.path,
+        headers: http.headers.into_iter().map(|h| HttpHeader { name: h.name, value: h.value }).collect(),
+    })
+}
+
 fn decision_to_wire(decision: &Decision) -> wire::Decision {
     let reason = |w: &Waiting| Reason { reason: w.reason.clone(), message: w.message.clone() };
     wire::Decision {
@@ -249,6 +275,8 @@ fn decision_to_wire(decision: &Decision) -> wire::Decision {
         failed: decision.failed.as_ref().map(reason),
         started_at: decision.started_at.map(timestamp_to_wire),
         generation: decision.generation,
+        messages: decision.messages.clone().into_iter().collect(),
+        in_post_start: decision.in_post_start.iter().cloned().collect(),
     }
 }
 
@@ -260,6 +288,8 @@ fn decision_from_wire(decision: wire::Decision) -> Decision {
         failed: decision.failed.map(waiting),
         started_at: decision.started_at.as_ref().and_then(timestamp_from_wire),
         generation: decision.generation,
+        messages: decision.messages.into_iter().collect(),
+        in_post_start: decision.in_post_start.into_iter().collect(),
     }
 }
 

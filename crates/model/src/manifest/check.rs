@@ -9,7 +9,7 @@ use super::path::{At, Fault};
 use super::text::{
     at_most, dns_label, is_dns_subdomain, is_label_value, is_qualified_name, is_uid, no_parent, one_of,
 };
-use super::{containers, volumes};
+use super::{containers, security, volumes};
 
 /// Most containers of a pod, init containers included.
 const MAX_CONTAINERS: usize = 100;
@@ -27,6 +27,7 @@ pub(super) fn check(pod: &Pod) -> Result<(), Fault> {
     let spec = pod.spec.as_ref().ok_or_else(|| at.fault("is missing"))?;
     check_spec(&at, spec)?;
     containers::check(&at, spec)?;
+    security::check(&at, spec)?;
     volumes::check(&at, spec)
 }
 
@@ -83,8 +84,9 @@ fn check_spec(at: &At<'_>, spec: &PodSpec) -> Result<(), Fault> {
             Some(text) => dns_label(&at.field(field), text)?,
         }
     }
-    let system = spec.os.as_ref().map_or("linux", |os| os.name.as_str());
-    at.field("os").field("name").require(system == "linux", "must be linux: this node runs nothing else")?;
+    // Another system than this node's is refused with the pod, where people look for it.
+    let system = spec.os.as_ref().map(|os| os.name.as_str());
+    one_of(&at.field("os").field("name"), system, &["linux", "windows"])?;
     let both = spec.share_process_namespace == Some(true) && spec.host_pid == Some(true);
     at.field("shareProcessNamespace").require(!both, "cannot be set together with hostPID")?;
     let none = spec.ephemeral_containers.as_ref().is_none_or(Vec::is_empty);

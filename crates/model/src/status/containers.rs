@@ -13,9 +13,7 @@ use crate::decision::Stage;
 use crate::runtime::{Container, ContainerState};
 use crate::spec::{ContainerKind, RestartPolicy};
 use crate::status_view::{ContainerView, ResourceView};
-
-/// Longest termination message that a status carries, in bytes (the kubelet's).
-const MAX_MESSAGE: usize = 4096;
+use crate::termination_message;
 
 /// Exit code of a process that was killed, and of a container whose end nobody saw.
 const KILLED: i32 = 137;
@@ -72,6 +70,8 @@ fn observed(
     let same = previous.filter(|status| status.container_id.as_deref() == Some(&id));
     let mut last_state = last_state(context, newest, previous);
     let state = match newest.state {
+        // Its start is not over before its hook is.
+        ContainerState::Running if context.in_post_start(newest) => waiting(context, view),
         ContainerState::Running => running(
             newest.started_at.map(|started_at| ContainerStateRunning { started_at: Some(time(started_at)) }),
         ),
@@ -128,6 +128,9 @@ fn started_and_ready(
             && newest.state == ContainerState::Exited
             && newest.exit_code == 0;
         return (false, completed);
+    }
+    if context.in_post_start(newest) {
+        return (false, false);
     }
     let results = context.input.probes.get(&newest.id);
     let was_started = || same.and_then(|status| status.started);
@@ -241,7 +244,7 @@ fn terminated(context: &Context<'_>, container: &Container) -> ApiState {
     ended(ContainerStateTerminated {
         exit_code: container.exit_code,
         reason: Some(end_reason(container).to_owned()),
-        message: Some(cut(&container.message)).filter(|message| !message.is_empty()),
+        message: Some(message(context, container)).filter(|message| !message.is_empty()),
         container_id: Some(context.container_id(container)),
         started_at: container.started_at.map(time),
         finished_at: container.finished_at.map(time),
@@ -260,6 +263,21 @@ fn end_reason(container: &Container) -> &str {
     }
 }
 
-fn cut(message: &str) -> String {
-    message.get(..message.floor_char_boundary(MAX_MESSAGE)).unwrap_or_default().to_owned()
+/// What the runtime said of the end, and what the container did. Where the worker has not looked yet (it was restarted),
+/// what was published of the same run stands.
+fn message(context: &Context<'_>, container: &Container) -> String {
+    let text = match context.input.decision.messages.get(&container.id) {
+        Some(left) => termination_message::joined(&[&container.message, left]),
+        None => published_message(context, container).unwrap_or_else(|| container.message.clone()),
+    };
+    let limit = termination_message::limit(context.input.pod.containers.len());
+    termination_message::cut(&text, limit).to_owned()
+}
+
+fn published_message(context: &Context<'_>, container: &Container) -> Option<String> {
+    let id = context.container_id(container);
+    let previous = context.previous_container(&container.name)?;
+    let states = [previous.state.as_ref(), previous.last_state.as_ref()].into_iter().flatten();
+    let mut ended = states.filter_map(|state| state.terminated.as_ref());
+    ended.find(|ended| ended.container_id.as_deref() == Some(id.as_str()))?.message.clone()
 }

@@ -201,7 +201,7 @@ async fn a_call_that_outlives_the_drain_is_reported() {
 async fn a_second_gate_does_not_take_the_sockets_of_the_first() {
     let gate = Gate::start(std::path::Path::new("/nowhere.sock")).await;
     let second = gate.node.context("crigate");
-    let run = <crigate::Crigate as bulkhead_service::Service>::run(second, bulkhead_service::NoFlags {});
+    let run = <crigate::Crigate as bulkhead_service::Service>::run(second, crigate::Flags::default());
     let error = tokio::time::timeout(BOUND, run).await.expect("an end").unwrap_err();
     assert_eq!(error.exit, Exit::Socket);
     assert_eq!(

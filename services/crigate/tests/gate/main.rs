@@ -5,6 +5,7 @@
 mod faults;
 mod limits;
 mod passing;
+mod policy;
 mod rights;
 mod runtime;
 mod support;

@@ -11,10 +11,10 @@ use bulkhead_api::crigate::v1::{CallCount, ListCallsRequest};
 use bulkhead_api::process::v1::process_client::ProcessClient;
 use bulkhead_api::process::v1::{Check, GetStatusRequest};
 use bulkhead_ipc::{Identities, PeerChannel};
-use bulkhead_service::{Context, NoFlags, Parts, Service, ServiceError};
+use bulkhead_service::{Context, Parts, Service, ServiceError};
 use bulkhead_testkit::TestNode;
 use bytes::Bytes;
-use crigate::Crigate;
+use crigate::{Crigate, Flags};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -65,6 +65,11 @@ impl Gate {
 
     /// With other ideas of who is who.
     pub async fn start_with(node: TestNode, identities: Identities) -> Self {
+        Self::start_flagged(node, identities, Flags::default()).await
+    }
+
+    /// With flags of its own.
+    pub async fn start_flagged(node: TestNode, identities: Identities, flags: Flags) -> Self {
         let stop = node.shutdown.child_token();
         let context = Context::new(Parts {
             name: Crigate::NAME,
@@ -75,7 +80,7 @@ impl Gate {
             clock: node.clock.clone(),
             shutdown: stop.clone(),
         });
-        let task = tokio::spawn(Crigate::run(context, NoFlags {}));
+        let task = tokio::spawn(Crigate::run(context, flags));
         let gate = Self { node, stop, task };
         // Bound last.
         gate.connect_raw(Path::new("crigate.sock")).await;

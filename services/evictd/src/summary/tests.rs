@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_cgroup::{CgroupName, Layout};
+use bulkhead_api::evictd::v1::{IoStats, PressureLine};
+use bulkhead_cgroup::{CgroupName, Layout, Pressure, PressureLine as Line};
 use tokio::time::Instant;
 
 use super::*;
@@ -21,6 +22,7 @@ fn readings(start: Instant, seconds: u64, used: &[(&str, u64)]) -> Readings {
             rss: 3000,
             page_faults: 11,
             major_page_faults: 2,
+            swap: Some(600),
             ..CgroupMemory::default()
         };
         let stats = CgroupStats {
@@ -40,10 +42,14 @@ fn readings(start: Instant, seconds: u64, used: &[(&str, u64)]) -> Readings {
             memory_free: 40_000,
             inactive_file: 10_000,
             anonymous: 20_000,
+            swap_total: 9000,
+            swap_free: 7000,
             tasks: 287,
             max_tasks: 32_768,
         },
         cgroups: used.iter().map(|(name, used)| (path(name), reading(*used))).collect(),
+        network: None,
+        fs: None,
         kubepods_made: Some(5),
         problems: Problems::default(),
     }
@@ -91,7 +97,10 @@ fn figures_of_pod_and_container_are_taken_over() {
         time_unix_nano: 20 * SECOND,
         usage_nano_cores: None,
         usage_core_nano_seconds: usage,
+        psi: None,
     };
+    let swap = Some(SwapStats { time_unix_nano: 20 * SECOND, available_bytes: None, usage_bytes: 600 });
+    let io = Some(IoStats { time_unix_nano: 20 * SECOND, psi: None });
     let memory = MemoryStats {
         time_unix_nano: 20 * SECOND,
         available_bytes: None,
@@ -100,6 +109,7 @@ fn figures_of_pod_and_container_are_taken_over() {
         rss_bytes: 3000,
         page_faults: 11,
         major_page_faults: 2,
+        psi: None,
     };
     let expected = PodStats {
         uid: "u1".to_owned(),
@@ -114,7 +124,13 @@ fn figures_of_pod_and_container_are_taken_over() {
             start_unix_nano: 8 * SECOND,
             cpu: Some(cpu(6)),
             memory: Some(memory),
+            swap,
+            io,
+            ..ContainerStats::default()
         }],
+        swap,
+        io,
+        ..PodStats::default()
     };
     assert_eq!(summary.pods, [expected], "container b and pod u2 are gone");
     let node = summary.node.unwrap();
@@ -125,8 +141,13 @@ fn figures_of_pod_and_container_are_taken_over() {
         start_unix_nano: 5,
         cpu: Some(cpu(8)),
         memory: Some(memory),
+        swap,
+        io,
+        ..ContainerStats::default()
     };
     assert_eq!(node.system_containers, [pods]);
+    let swap = node.swap.unwrap();
+    assert_eq!((swap.available_bytes, swap.usage_bytes), (Some(7000), 2000));
 }
 
 #[test]
@@ -192,4 +213,57 @@ fn a_controller_that_is_missing_leaves_its_figures_out() {
         CgroupStats { pids: Some(1), ..CgroupStats::default() };
     let pod = summary(&plan(), &readings, &Samples::default()).pods.remove(0);
     assert_eq!((pod.cpu, pod.memory, pod.process_count), (None, None, Some(1)));
+}
+
+#[test]
+fn pressure_is_told_where_the_kernel_has_it() {
+    let mut readings = readings(Instant::now(), 10, &[("/kubepods/podu1", 5), ("/kubepods/podu1/a", 5)]);
+    let line = |total_us| Line { avg10: 1.5, avg60: 0.5, avg300: 0.25, total_us };
+    let one = |total_us| Pressure { some: line(total_us), full: line(0) };
+    let container = readings.cgroups.get_mut(&path("/kubepods/podu1/a")).unwrap();
+    container.stats.pressure = Some(PressureStats { cpu: one(1), memory: one(2), io: one(3) });
+    let pod = summary(&plan(), &readings, &Samples::default()).pods.remove(0);
+    let container = &pod.containers[0];
+    let some = |psi: Option<bulkhead_api::evictd::v1::Pressure>| psi.unwrap().some.unwrap();
+    let told = |total_usec| PressureLine { avg10: 1.5, avg60: 0.5, avg300: 0.25, total_usec };
+    assert_eq!(some(container.cpu.unwrap().psi), told(1));
+    assert_eq!(some(container.memory.unwrap().psi), told(2));
+    assert_eq!(some(container.io.unwrap().psi), told(3));
+    assert_eq!((pod.cpu.unwrap().psi, pod.io.unwrap().psi), (None, None), "never invented");
+}
+
+#[test]
+fn the_nodes_network_and_file_system_are_taken_over() {
+    let mut readings = readings(Instant::now(), 10, &[]);
+    assert_eq!(summary(&plan(), &readings, &Samples::default()).node.unwrap().network, None);
+    let eth0 = crate::net::Interface {
+        name: "eth0".to_owned(),
+        rx_bytes: 1,
+        rx_errors: 2,
+        tx_bytes: 3,
+        tx_errors: 4,
+    };
+    readings.network = Some(NetFigures { default_interface: "eth0".to_owned(), interfaces: vec![eth0] });
+    let network = summary(&plan(), &readings, &Samples::default()).node.unwrap().network.unwrap();
+    assert_eq!((network.time_unix_nano, network.default_interface.as_str()), (10 * SECOND, "eth0"));
+    let told =
+        InterfaceStats { name: "eth0".to_owned(), rx_bytes: 1, rx_errors: 2, tx_bytes: 3, tx_errors: 4 };
+    assert_eq!(network.interfaces, [told]);
+    readings.fs = Some(FsFigures {
+        capacity_bytes: 10,
+        used_bytes: 4,
+        inodes: 9,
+        inodes_free: 7,
+        ..Default::default()
+    });
+    let fs = summary(&plan(), &readings, &Samples::default()).node.unwrap().fs.unwrap();
+    assert_eq!((fs.used_bytes, fs.inodes_used, fs.capacity.unwrap().capacity_bytes), (4, Some(2), 10));
+}
+
+#[test]
+fn without_swap_containers_may_use_none() {
+    let mut readings = readings(Instant::now(), 10, &[("/kubepods/podu1", 5), ("/kubepods/podu1/a", 5)]);
+    readings.proc = ProcFigures { swap_total: 0, swap_free: 0, ..readings.proc };
+    let pod = summary(&plan(), &readings, &Samples::default()).pods.remove(0);
+    assert_eq!(pod.containers[0].swap.unwrap().available_bytes, Some(0));
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_api::evictd::v1::GetSummaryRequest;
 use bulkhead_api::evictd::v1::evictd_client::EvictdClient;
+use bulkhead_api::evictd::v1::{GetSummaryRequest, Summary};
 use bulkhead_base::chain;
 use bulkhead_ipc::PeerChannel;
 use bulkhead_ipc::status::with_deadline;
@@ -16,11 +16,14 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::time::timeout;
 
-use super::route::{Part, Route, route};
+use super::requests::Requests;
+use super::route::{Of, Part, Route, route};
 use super::server::Port;
 use crate::error::{PeerError, why};
 use crate::health::board::{Board, Peers};
 use crate::health::report;
+use crate::metrics::gather::Gatherer;
+use crate::metrics::{self, resource};
 use crate::pods::as_list_item;
 use crate::pods::source::{Entry, PodList, Pods};
 use crate::stats::{Extent, summary};
@@ -36,10 +39,16 @@ pub(crate) struct Front {
     pub(crate) pods: Pods,
     /// Statistics.
     pub(crate) evictd: EvictdClient<PeerChannel>,
+    /// Metrics of all processes.
+    pub(crate) gatherer: Gatherer,
+    /// What is counted of requests.
+    pub(crate) requests: Requests,
 }
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+const METRICS: HeaderValue =
+    HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Deadline of evictd's answer.
 const SUMMARY: Duration = Duration::from_secs(5);
@@ -47,10 +56,13 @@ const SUMMARY: Duration = Duration::from_secs(5);
 /// Answers one request. Its body is never read.
 pub(crate) async fn answer<B>(front: &Front, port: Port, request: &Request<B>) -> Response<Body> {
     let uri = request.uri();
-    match route(port, request.method(), uri.path(), uri.query().unwrap_or_default()) {
+    let route = route(port, request.method(), uri.path(), uri.query().unwrap_or_default());
+    let _counted = front.requests.begin(request.method(), &route);
+    match route {
         Route::Health(part) => health(front, part).await,
         Route::Pods => pods(front).await,
         Route::Summary(extent) => statistics(front, extent).await,
+        Route::Metrics(of) => measures(front, of).await,
         Route::Moved(to) => moved(to),
         Route::NotAllowed => {
             let text =
@@ -129,17 +141,48 @@ fn pod_list(list: PodList) -> Body {
 }
 
 async fn statistics(front: &Front, extent: Extent) -> Response<Body> {
-    let mut evictd = front.evictd.clone();
-    let asked = timeout(SUMMARY, evictd.get_summary(with_deadline(GetSummaryRequest {}, SUMMARY))).await;
-    let asked = match asked {
-        Ok(Ok(answer)) => serde_json::to_vec(&summary(answer.into_inner(), extent)).map_err(|source| {
-            PeerError::Malformed { process: "evictd", what: "statistics".to_owned(), source }
-        }),
-        Ok(Err(status)) => Err(no_statistics(why(&status))),
-        Err(_) => Err(no_statistics(format!("it took longer than {} s", SUMMARY.as_secs()))),
-    };
+    let asked = ask_summary(front, extent).await.and_then(|answer| {
+        serde_json::to_vec(&summary(answer, extent)).map_err(|source| PeerError::Malformed {
+            process: "evictd",
+            what: "statistics".to_owned(),
+            source,
+        })
+    });
     match asked {
         Ok(text) => json(whole(text)),
+        Err(error) => missing(&error),
+    }
+}
+
+async fn ask_summary(front: &Front, extent: Extent) -> Result<Summary, PeerError> {
+    let mut evictd = front.evictd.clone();
+    let request = GetSummaryRequest { only_cpu_and_memory: extent == Extent::CpuAndMemory };
+    match timeout(SUMMARY, evictd.get_summary(with_deadline(request, SUMMARY))).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(no_statistics(why(&status))),
+        Err(_) => Err(no_statistics(format!("it took longer than {} s", SUMMARY.as_secs()))),
+    }
+}
+
+async fn measures(front: &Front, of: Of) -> Response<Body> {
+    let one = async |process: &'static str| {
+        front.gatherer.one(process).await.map_err(|status| PeerError::Missing {
+            process,
+            what: "its metrics",
+            why: why(&status),
+        })
+    };
+    let families = match of {
+        Of::Processes => Ok(metrics::all(front.gatherer.all().await)),
+        Of::Probes => one("prober").await.map(metrics::probes),
+        Of::Levels => one("syncd").await.map(metrics::start),
+        Of::Resources => {
+            let asked = ask_summary(front, Extent::CpuAndMemory).await;
+            Ok(resource::families(asked.as_ref().ok()))
+        }
+    };
+    match families {
+        Ok(families) => respond(StatusCode::OK, METRICS, whole(metrics::write(&families))),
         Err(error) => missing(&error),
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Route {
     Pods,
     /// The statistics.
     Summary(Extent),
+    /// Metrics.
+    Metrics(Of),
     /// It stands elsewhere.
     Moved(&'static str),
     /// There is such a path, but not for this method or on this port.
@@ -35,6 +37,19 @@ pub(crate) enum Part {
     Ping,
     /// One process.
     Process(String),
+}
+
+/// Which metrics are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// Of all processes.
+    Processes,
+    /// Of probes.
+    Probes,
+    /// Of what node, pods and containers use.
+    Resources,
+    /// Of service levels.
+    Levels,
 }
 
 /// Paths of the kubelet's secured port that its read-only port knows and refuses, whatever follows them.
@@ -59,6 +74,10 @@ pub(crate) fn route(port: Port, method: &Method, path: &str, query: &str) -> Rou
         (Port::ReadOnly, "/pods" | "/pods/") if method == Method::GET => Route::Pods,
         (Port::ReadOnly, "/pods" | "/pods/") => Route::NotAllowed,
         (Port::ReadOnly, "/stats/summary") => Route::Summary(extent(query)),
+        (Port::ReadOnly, "/metrics") => Route::Metrics(Of::Processes),
+        (Port::ReadOnly, "/metrics/probes") => Route::Metrics(Of::Probes),
+        (Port::ReadOnly, "/metrics/resource") => Route::Metrics(Of::Resources),
+        (Port::ReadOnly, "/metrics/slis") => Route::Metrics(Of::Levels),
         (Port::ReadOnly, "/stats") => Route::Moved("/stats/"),
         (Port::ReadOnly, path) if SECURED.iter().any(|prefix| path.starts_with(prefix)) => Route::NotAllowed,
         (Port::ReadOnly, _) => Route::Missing,
@@ -123,5 +142,8 @@ mod tests {
         assert_eq!(route(Port::ReadOnly, &Method::POST, "/pods", ""), Route::NotAllowed);
         assert_eq!(route(Port::ReadOnly, &Method::POST, "/stats/summary", ""), Route::Summary(Extent::Whole));
         assert_eq!(route(Port::Healthz, &Method::GET, "/pods", ""), Route::Missing, "not on the health port");
+        assert_eq!(get("/metrics", ""), Route::Metrics(Of::Processes));
+        assert_eq!(get("/metrics/resource", "x"), Route::Metrics(Of::Resources));
+        assert_eq!(route(Port::Healthz, &Method::GET, "/metrics", ""), Route::Missing);
     }
 }

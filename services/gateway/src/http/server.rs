@@ -111,6 +111,8 @@ mod tests {
 
     use super::*;
     use crate::health::board::{Board, Peers};
+    use crate::http::requests::Requests;
+    use crate::metrics::gather::Gatherer;
     use crate::pods::source::Pods;
 
     const BOUND: Duration = Duration::from_secs(10);
@@ -122,6 +124,8 @@ mod tests {
             health: Arc::new(Board::new(Peers::new(&context))),
             pods: Pods::new(SyncdClient::new(context.peer("syncd")), Mirror::detached()),
             evictd: EvictdClient::new(context.peer("evictd")),
+            gatherer: Gatherer::new(&context),
+            requests: Requests::new(&context.metrics),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();

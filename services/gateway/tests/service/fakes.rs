@@ -44,6 +44,20 @@ impl process_server::Process for Process {
     ) -> Result<Response<process::ListSpansResponse>, Status> {
         Err(Status::unimplemented("fake"))
     }
+
+    async fn get_metrics(
+        &self,
+        _: Request<process::GetMetricsRequest>,
+    ) -> Result<Response<process::Metrics>, Status> {
+        let series = process::MetricSeries { value: 1.5, ..Default::default() };
+        let family = process::MetricFamily {
+            name: "process_cpu_seconds_total".to_owned(),
+            kind: process::MetricKind::Counter.into(),
+            series: vec![series],
+            ..Default::default()
+        };
+        Ok(Response::new(process::Metrics { families: vec![family] }))
+    }
 }
 
 /// How a list of pods ends.

@@ -10,8 +10,7 @@ use crate::node::{BOUND, Node, request};
 /// What a kubelet 1.37.2 answered: port, method, path, code, and content type.
 const ENDPOINTS: &str = include_str!("../endpoints.tsv");
 /// Of these, those that are not there yet.
-const NOT_BUILT: [&str; 5] =
-    ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"];
+const NOT_BUILT: [&str; 1] = ["/metrics/cadvisor"];
 
 #[tokio::test]
 async fn every_path_answers_as_the_kubelets() {
@@ -164,6 +163,28 @@ async fn statistics_are_told_in_the_kubelets_form() {
     assert_eq!(node.get(node.read_only, "/stats/summary").await.code, 503);
     node.start("evictd").await;
     assert_eq!(node.get(node.read_only, "/stats/summary").await.code, 200, "it is back");
+}
+
+#[tokio::test]
+async fn metrics_of_all_processes_are_one_target() {
+    let mut node = Node::whole().await;
+    node.kill("prober").await;
+    let all = node.get(node.read_only, "/metrics").await.body;
+    assert!(all.contains("# TYPE process_cpu_seconds_total counter\n"), "{all}");
+    assert_eq!(all.matches("# TYPE process_cpu_seconds_total ").count(), 1);
+    assert!(all.contains("process_cpu_seconds_total{process=\"syncd\"} 1.5\n"), "{all}");
+    assert!(all.contains("bulkhead_process_up{process=\"syncd\"} 1\n"), "{all}");
+    assert!(all.contains("bulkhead_process_up{process=\"prober\"} 0\n"), "{all}");
+    let own = "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"metrics\",server_type=\"readonly\"}";
+    let again = node.get(node.read_only, "/metrics").await.body;
+    assert!(again.contains(own), "gateway's own are among them: {again}");
+    assert_eq!(node.get(node.read_only, "/metrics/probes").await.code, 503, "prober is away");
+    let resources = node.get(node.read_only, "/metrics/resource").await.body;
+    assert!(resources.contains("\nscrape_error 0\n"), "{resources}");
+    node.kill("evictd").await;
+    let resources = node.get(node.read_only, "/metrics/resource").await;
+    assert_eq!(resources.code, 200);
+    assert!(resources.body.contains("\nscrape_error 1\n"), "{}", resources.body);
 }
 
 #[tokio::test]

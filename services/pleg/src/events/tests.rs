@@ -17,6 +17,7 @@ struct Node {
     runtime: FakeRuntime,
     publisher: Publisher<String, RuntimePod>,
     lives: watch::Sender<u64>,
+    trust: Trust,
 }
 
 impl Node {
@@ -24,9 +25,10 @@ impl Node {
         let publisher = Publisher::new(CancellationToken::new());
         let reader = Reader::new(runtime.clone(), Arc::new(Cache::new(publisher.clone())));
         let (lives, seen) = watch::channel(1);
-        tokio::spawn(Events::new(reader, seen).run());
+        let trust = Trust::new(bulkhead_reconcile::wake().0);
+        tokio::spawn(Events::new(reader, seen, trust.clone()).run());
         sleep(SOON).await;
-        Self { runtime, publisher, lives }
+        Self { runtime, publisher, lives, trust }
     }
 
     fn opened(&self) -> usize {
@@ -127,4 +129,46 @@ async fn a_runtime_without_events_is_asked_once_a_life() {
     node.lives.send_replace(2);
     sleep(S(3600)).await;
     assert_eq!(node.opened(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_event_proves_the_stream() {
+    let node = Node::start(FakeRuntime::default()).await;
+    sleep(S(3600)).await;
+    assert!(!node.trust.events(), "open, but it never told anything");
+    node.runtime.event(Some(&of_pod("a")));
+    sleep(SOON).await;
+    assert!(node.trust.events());
+    node.runtime.fail("GetContainerEvents", Code::Unavailable);
+    node.runtime.event(None);
+    sleep(SOON).await;
+    assert!(!node.trust.events());
+    sleep(S(60)).await;
+    assert!(!node.trust.events(), "it does not open");
+    node.runtime.heal("GetContainerEvents");
+    node.lives.send_replace(2);
+    sleep(S(9)).await;
+    assert!(!node.trust.events());
+    sleep(S(2)).await;
+    assert!(node.trust.events(), "proved before, and it lasts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_comes_with_the_first_event_holds_nothing_up() {
+    let node = Node::start(FakeRuntime::default()).await;
+    node.runtime.event(Some(&of_pod("a")));
+    sleep(SOON).await;
+    node.runtime.slow("GetContainerEvents", S(3600));
+    node.runtime.event(None);
+    sleep(S(9)).await;
+    assert!(!node.trust.events());
+    sleep(S(2)).await;
+    assert!(node.trust.events(), "opening it takes until the first event");
+    node.runtime.fail("GetContainerEvents", Code::Unimplemented);
+    sleep(S(3600)).await;
+    node.runtime.heal("GetContainerEvents");
+    node.runtime.fail("GetContainerEvents", Code::Unimplemented);
+    node.runtime.event(None);
+    sleep(S(20)).await;
+    assert!(!node.trust.events(), "another runtime, without events");
 }

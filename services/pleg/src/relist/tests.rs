@@ -3,7 +3,7 @@
 use bulkhead_ipc::Publisher;
 use bulkhead_model::runtime::{ContainerState, RuntimePod};
 use bulkhead_reconcile::{LoopStatus, drive, wake};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -21,6 +21,7 @@ struct Node {
     publisher: Publisher<String, RuntimePod>,
     status: watch::Receiver<LoopStatus>,
     lives: watch::Receiver<u64>,
+    trust: Trust,
     shutdown: CancellationToken,
 }
 
@@ -32,10 +33,12 @@ impl Node {
         let reader = Reader::new(runtime.clone(), Arc::new(Cache::new(publisher.clone())));
         let (lives, seen_lives) = watch::channel(0);
         let (status, seen_status) = watch::channel(LoopStatus::default());
-        let relist = Relist::new(reader.clone(), lives);
-        tokio::spawn(drive(relist, wake().1, status, shutdown.clone().cancelled_owned()));
+        let (waker, waiting) = wake();
+        let trust = Trust::new(waker);
+        let relist = Relist::new(reader.clone(), lives, trust.clone());
+        tokio::spawn(drive(relist, waiting, status, shutdown.clone().cancelled_owned()));
         sleep(Duration::from_millis(1)).await;
-        Self { runtime, reader, publisher, status: seen_status, lives: seen_lives, shutdown }
+        Self { runtime, reader, publisher, status: seen_status, lives: seen_lives, trust, shutdown }
     }
 
     async fn with_pods(uids: &[&str]) -> Self {
@@ -280,4 +283,52 @@ async fn things_of_other_tools_are_ignored() {
     node.runtime.add_foreign(fake::sandbox("", "s-x"));
     sleep(S(2)).await;
     assert_eq!(node.publisher.snapshot().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_events_a_quiet_runtime_is_listed_rarely() {
+    let node = Node::with_pods(&["a"]).await;
+    node.trust.gain();
+    sleep(S(1)).await;
+    node.runtime.clear_calls();
+    sleep(S(3600)).await;
+    assert_eq!(node.runtime.calls("ListContainers").len(), 30);
+    assert_eq!(node.verdict(), Ok(()));
+    // Nobody tells of it: the net catches it all the same.
+    node.runtime.exit("c-a", 3);
+    sleep(QUIET).await;
+    assert_eq!(node.container("a", "c-a"), EXITED_3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_moved_is_confirmed_until_nothing_moves() {
+    let node = Node::with_pods(&["a"]).await;
+    node.trust.gain();
+    sleep(S(10)).await;
+    node.runtime.clear_calls();
+    node.runtime.fail("c-a", Code::Internal);
+    node.runtime.exit("c-a", 3);
+    node.trust.moved();
+    sleep(S(10)).await;
+    assert_eq!(node.runtime.calls("ListContainers").len(), 9, "a read that failed is not left alone");
+    node.runtime.heal("c-a");
+    sleep(S(2)).await;
+    assert_eq!(node.container("a", "c-a"), EXITED_3);
+    node.runtime.clear_calls();
+    sleep(S(60)).await;
+    assert!(node.runtime.calls("ListContainers").len() <= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_stream_the_relist_is_back_at_once() {
+    let node = Node::with_pods(&["a"]).await;
+    node.trust.gain();
+    sleep(S(10)).await;
+    node.trust.lose();
+    node.runtime.exit("c-a", 3);
+    sleep(S(1) + Duration::from_millis(1)).await;
+    assert_eq!(node.container("a", "c-a"), EXITED_3);
+    node.runtime.clear_calls();
+    sleep(S(10)).await;
+    assert_eq!(node.runtime.calls("ListContainers").len(), 10);
 }

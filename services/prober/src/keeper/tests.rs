@@ -293,7 +293,13 @@ async fn an_answer_on_its_way_does_not_count_once_its_probe_is_over() {
         bench.pod(Part::SnapshotEnd, &[("a", "1", Running)]);
         keeper.look("u");
         let (pod_uid, container_id) = ("u".to_owned(), "1".to_owned());
-        keeper.take(&Answer { pod_uid, container_id, kind: Liveness, report: no("late") });
+        keeper.take(&Answer {
+            pod_uid,
+            container_id,
+            kind: Liveness,
+            report: no("late"),
+            took: Duration::ZERO,
+        });
         assert_eq!(bench.state("1").2, health, "{stage:?}");
     }
 }

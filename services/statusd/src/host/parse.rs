@@ -1,26 +1,6 @@
 //! The texts of /proc, /sys and /etc. Pure.
 
-/// Bytes of `MemTotal` in /proc/meminfo.
-pub(super) fn memory_total(meminfo: &str) -> Option<u64> {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))?;
-    total.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// How many CPUs a list such as `0-3,8` names.
-pub(super) fn cpu_count(list: &str) -> Option<u64> {
-    let mut count = 0_u64;
-    for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        count += u64::from(last.checked_sub(first)?) + 1;
-    }
-    Some(count)
-}
-
-/// Bytes of a page by the name of its folder, `hugepages-2048kB`.
-pub(super) fn huge_page_size(folder: &str) -> Option<u64> {
-    folder.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}
+pub(super) use bulkhead_model::capacity::{cpu_count, huge_page_size, memory_total};
 
 /// `PRETTY_NAME` of os-release(5).
 pub(super) fn pretty_name(os_release: &str) -> Option<String> {
@@ -51,49 +31,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory() {
-        for (text, bytes) in [
-            ("MemTotal:       24684084 kB\nMemFree:  1 kB\n", Some(24_684_084 * 1024)),
-            ("MemFree: 1 kB\nMemTotal: 2 kB", Some(2048)),
-            ("MemTotal: 2", None),
-            ("MemTotal: -2 kB", None),
-            ("MemTotal: 18446744073709551615 kB", None),
-            ("", None),
-        ] {
-            assert_eq!(memory_total(text), bytes, "{text}");
-        }
-    }
-
-    #[test]
-    fn cpus() {
-        for (text, count) in [
-            ("0\n", Some(1)),
-            ("0-1\n", Some(2)),
-            ("0-3,8,10-11", Some(7)),
-            ("3-1", None),
-            ("", None),
-            ("a", None),
-            ("0-4294967295", Some(1 << 32)),
-            ("0,", None),
-        ] {
-            assert_eq!(cpu_count(text), count, "{text}");
-        }
-    }
-
-    #[test]
-    fn page_sizes() {
-        for (folder, size) in [
-            ("hugepages-2048kB", Some(2 << 20)),
-            ("hugepages-1048576kB", Some(1 << 30)),
-            ("hugepages-kB", None),
-            ("hugepages-2048", None),
-            ("other", None),
-        ] {
-            assert_eq!(huge_page_size(folder), size, "{folder}");
-        }
-    }
-
-    #[test]
     fn names_of_systems() {
         for (text, name) in [
             (
@@ -121,7 +58,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(MemTotal:|PRETTY_NAME=|hugepages-)?[-0-9,kB \"'\\\\\n]{0,40}") {
-            let _ = (memory_total(&text), cpu_count(&text), huge_page_size(&text), pretty_name(&text), is_mapped(&text));
+            let _ = (pretty_name(&text), is_mapped(&text));
         }
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::capacity::Limits;
+use crate::capacity;
 use crate::conditions::Conditions;
 
 /// Fields that are not statusd's: the API server, a controller or imaged sets them, or they tell of features that this
@@ -62,7 +62,7 @@ fn settings() -> Settings {
         node_name: "node-a".to_owned(),
         port: config.port,
         attach_detach: config.enable_controller_attach_detach,
-        limits: Limits::new(&config),
+        limits: capacity::limits(&config),
     }
 }
 

@@ -6,13 +6,20 @@ use std::path::PathBuf;
 use bulkhead_cri::wire;
 use bulkhead_model::env::{EnvError, PodFacts, container_command, container_env};
 use bulkhead_model::hash::container_hash;
-use bulkhead_model::resources::{CgroupSettings, container_cgroup};
-use bulkhead_model::{grace, names};
-use k8s_openapi::api::core::v1::Container;
+use bulkhead_model::hook::{self, HookKind};
+use bulkhead_model::resources::{self, CgroupSettings, container_cgroup};
+use bulkhead_model::{capacity, grace, names};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
+use super::NodeTraits;
 use super::sandbox::identity_labels;
 pub use super::security::ImageUser;
 use super::security::container_security;
+use super::volume_mounts::volume_mounts;
+use crate::volumes::LEAST_MEMORY;
+
+/// Where every container looks for names first.
+const HOSTS: &str = "/etc/hosts";
 
 /// Why a container cannot be made from its spec: the kubelet's `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +41,27 @@ pub enum ConfigError {
         /// The volume.
         volume: String,
     },
+    /// A part of a volume that cannot be mounted.
+    #[error("container {container} mounts a part of volume {volume}: {problem}")]
+    SubPath {
+        /// The container.
+        container: String,
+        /// The volume.
+        volume: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A memory limit in which nothing can run: most often `m` was written for `M`.
+    #[error(
+        "memory limit {limit} of container {container} is less than a page of memory, so nothing can run in it: \
+         `m` means thousandths; for megabytes write `M` or `Mi`"
+    )]
+    MemoryLimit {
+        /// The container.
+        container: String,
+        /// As it was written.
+        limit: String,
+    },
     /// `runAsNonRoot` with a root user.
     #[error("container has runAsNonRoot and image will run as root (container: {container})")]
     RunsAsRoot {
@@ -51,13 +79,15 @@ pub enum ConfigError {
         /// The image's user.
         user: String,
     },
-    /// A seccomp profile that this node cannot give.
-    #[error("container {container} asks for seccomp profile {profile}, which this node cannot give")]
+    /// A seccomp profile outside the node's folder of profiles.
+    #[error("container {container} asks for seccomp profile {profile:?}: give its path beneath {}, without `..`", .folder.display())]
     Seccomp {
         /// The container.
         container: String,
-        /// The profile's type.
+        /// The profile's name.
         profile: String,
+        /// Where profiles are.
+        folder: PathBuf,
     },
 }
 
@@ -75,8 +105,14 @@ pub struct ContainerPlan<'a> {
     pub facts: PodFacts<'a>,
     /// Where each volume is on the node.
     pub volumes: &'a BTreeMap<String, PathBuf>,
+    /// The file that its termination message path leads to; `None` if it has none.
+    pub termination_log: Option<&'a std::path::Path>,
+    /// The pod's `/etc/hosts`; `None` while the pod has no address.
+    pub hosts: Option<&'a std::path::Path>,
     /// What the configuration says about cgroups.
     pub cgroups: &'a CgroupSettings,
+    /// What of the node shapes every container.
+    pub node: &'a NodeTraits,
 }
 
 /// The container's CRI configuration.
@@ -119,29 +155,87 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
                 cpu_period: i64::try_from(cgroup.cpu_period_us).unwrap_or(0),
                 memory_limit_in_bytes: cgroup.memory_limit_bytes.unwrap_or(0),
                 oom_score_adj: cgroup.oom_score_adj,
+                hugepage_limits: huge_page_limits(container, &plan.node.huge_pages),
+                unified: no_swap(plan.node),
                 ..Default::default()
             }),
-            security_context: Some(container_security(pod, container, &plan.image_user)?),
+            security_context: Some(container_security(pod, container, &plan.image_user, plan.node)?),
         }),
         ..Default::default()
     })
 }
 
 fn mounts(plan: &ContainerPlan<'_>) -> Result<Vec<wire::Mount>, ConfigError> {
-    let container = plan.container;
-    let mount = |mount: &k8s_openapi::api::core::v1::VolumeMount| {
-        let path = plan.volumes.get(&mount.name).ok_or_else(|| ConfigError::NoVolume {
-            container: container.name.clone(),
-            volume: mount.name.clone(),
-        })?;
-        Ok(wire::Mount {
-            container_path: mount.mount_path.clone(),
-            host_path: path.to_string_lossy().into_owned(),
-            readonly: mount.read_only.unwrap_or(false),
-            ..Default::default()
-        })
+    // First: parts of volumes are known by their place.
+    let mut mounts = volume_mounts(plan)?;
+    mounts.extend(termination_mount(plan));
+    mounts.extend(hosts_mount(plan));
+    Ok(mounts)
+}
+
+/// Said here, by name, rather than by the runtime or by a volume that nothing fits in (kubernetes/kubernetes#79950).
+///
+/// # Errors
+/// When nothing can run within the container's memory limit.
+pub fn check_memory_limit(container: &Container) -> Result<(), ConfigError> {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let text = limits.and_then(|limits| limits.get("memory"));
+    let bytes = resources::amount(limits, "memory").and_then(|limit| u64::try_from(limit.value()).ok());
+    match (text, bytes) {
+        (Some(text), Some(bytes)) if (1..LEAST_MEMORY).contains(&bytes) => {
+            Err(ConfigError::MemoryLimit { container: container.name.clone(), limit: text.0.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The termination message's file, unless the pod mounts something of its own in its place.
+fn termination_mount(plan: &ContainerPlan<'_>) -> Option<wire::Mount> {
+    let path = plan.container.termination_message_path.as_deref().filter(|path| path.starts_with('/'))?;
+    let own = plan.container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == path);
+    let host_path = plan.termination_log.filter(|_| !own)?.to_string_lossy().into_owned();
+    Some(wire::Mount { container_path: path.to_owned(), host_path, ..Default::default() })
+}
+
+/// The pod's `/etc/hosts`, unless the container mounts one of its own. Not to be written where nothing else is.
+fn hosts_mount(plan: &ContainerPlan<'_>) -> Option<wire::Mount> {
+    let of_container = plan.container.volume_mounts.iter().flatten();
+    let own = of_container.into_iter().any(|mount| mount.mount_path.trim_end_matches('/') == HOSTS);
+    let security = plan.container.security_context.as_ref();
+    let host_path = plan.hosts.filter(|_| !own)?.to_string_lossy().into_owned();
+    Some(wire::Mount {
+        container_path: HOSTS.to_owned(),
+        host_path,
+        readonly: security.and_then(|security| security.read_only_root_filesystem).unwrap_or(false),
+        selinux_relabel: true,
+        ..Default::default()
+    })
+}
+
+/// A limit for every size of huge pages: who asks for none gets none.
+fn huge_page_limits(container: &Container, sizes: &[u64]) -> Vec<wire::HugepageLimit> {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let limit = |size: &u64| {
+        let limit = resources::amount(limits, &capacity::huge_page_resource(*size));
+        wire::HugepageLimit {
+            page_size: page_size(*size),
+            limit: limit.and_then(|limit| u64::try_from(limit.value()).ok()).unwrap_or(0),
+        }
     };
-    container.volume_mounts.iter().flatten().map(mount).collect()
+    sizes.iter().map(limit).collect()
+}
+
+/// As the kernel names it in the hugetlb controller's files: `2MB`, `1GB`.
+fn page_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
+    let unit = units.into_iter().find(|(size, _)| bytes >= *size);
+    unit.map_or_else(|| format!("{bytes}B"), |(size, name)| format!("{}{name}", bytes / size))
+}
+
+/// No container swaps. One with a memory limit the runtime keeps from it anyhow; this is for those without.
+fn no_swap(node: &NodeTraits) -> std::collections::HashMap<String, String> {
+    let setting = node.bounds_swap.then(|| ("memory.swap.max".to_owned(), "0".to_owned()));
+    setting.into_iter().collect()
 }
 
 /// The annotations by which a later life, or a kubelet, knows the container again.
@@ -153,6 +247,21 @@ fn annotations(plan: &ContainerPlan<'_>) -> std::collections::HashMap<String, St
     set(names::RESTART_COUNT, plan.attempt.to_string());
     set(names::TERMINATION_MESSAGE_PATH, container.termination_message_path.clone().unwrap_or_default());
     set(names::TERMINATION_MESSAGE_POLICY, container.termination_message_policy.clone().unwrap_or_default());
+    let pre_stop = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    // Headers may be credentials, and annotations are read by everybody: such a hook is known from its manifest only.
+    let secret = |hook: &LifecycleHandler| {
+        hook.http_get
+            .as_ref()
+            .is_some_and(|http| http.http_headers.as_ref().is_some_and(|list| !list.is_empty()))
+    };
+    if let Some(hook) =
+        pre_stop.filter(|hook| !secret(hook)).and_then(|hook| serde_json::to_string(hook).ok())
+    {
+        set(names::PRE_STOP, hook);
+    }
+    if hook::has(container, HookKind::PostStart) {
+        set(names::POST_START, "true".to_owned());
+    }
     set(names::POD_GRACE, grace::pod_grace(plan.facts.pod, None).as_secs().to_string());
     annotations
 }

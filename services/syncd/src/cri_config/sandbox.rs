@@ -4,23 +4,34 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use bulkhead_cri::wire;
+use bulkhead_model::dns::ResolvConf;
 use bulkhead_model::ports::{self, Protocol};
-use bulkhead_model::{names, spec};
+use bulkhead_model::{confinement, names, sysctl};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{namespaces, pod_log_dir, security};
+use crate::identity::Identity;
 
-/// Longest host name: Linux takes 64 bytes with the closing zero.
-const HOSTNAME_BYTES: usize = 63;
+/// What a sandbox is made from, beside its pod.
+#[derive(Clone, Copy, Debug)]
+pub struct SandboxPlan<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// Sandboxes that it had before.
+    pub attempt: u32,
+    /// The pod's cgroup.
+    pub cgroup_parent: &'a str,
+    /// `podLogsDir`.
+    pub pod_logs_dir: &'a Path,
+    /// Trace context of the start that makes it; kept as an annotation unless it is empty.
+    pub traceparent: &'a str,
+    /// The pod's names.
+    pub identity: &'a Identity,
+}
 
-/// The sandbox of `pod`, its `attempt`th. `traceparent` is kept on it as an annotation.
-pub fn sandbox_config(
-    pod: &Pod,
-    attempt: u32,
-    cgroup_parent: &str,
-    pod_logs_dir: &Path,
-    traceparent: &str,
-) -> wire::PodSandboxConfig {
+/// The sandbox's CRI configuration.
+pub fn sandbox_config(plan: &SandboxPlan<'_>) -> wire::PodSandboxConfig {
+    let SandboxPlan { pod, attempt, cgroup_parent, pod_logs_dir, traceparent, identity } = *plan;
     let meta = &pod.metadata;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let (name, namespace, uid) = (text(&meta.name), text(&meta.namespace), text(&meta.uid));
@@ -32,10 +43,9 @@ pub fn sandbox_config(
     }
     wire::PodSandboxConfig {
         log_directory: pod_log_dir(pod_logs_dir, &namespace, &name, &uid).to_string_lossy().into_owned(),
-        hostname: hostname(pod, &name),
+        hostname: identity.name.kernel.clone(),
         metadata: Some(wire::PodSandboxMetadata { name, uid, namespace, attempt }),
-        // The runtime gives the node's own; DNS policies come with the rest of the pod's network identity.
-        dns_config: None,
+        dns_config: Some(dns_config(&identity.dns.conf)),
         port_mappings: ports::mappings(pod).iter().map(port_mapping).collect(),
         labels,
         annotations: annotations.into_iter().collect(),
@@ -46,8 +56,10 @@ pub fn sandbox_config(
                 privileged: security::any_privileged(pod),
                 // The pause program needs nothing that the runtime's profile forbids.
                 seccomp: Some(security::runtime_default()),
+                selinux_options: confinement::pod_selinux(pod).map(security::selinux_options),
                 ..Default::default()
             }),
+            sysctls: sysctl::sysctls(pod).into_iter().collect(),
             ..Default::default()
         }),
         ..Default::default()
@@ -60,15 +72,12 @@ pub(super) fn identity_labels(name: &str, namespace: &str, uid: &str) -> [(Strin
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-/// Empty for a host-network pod: it has the node's.
-fn hostname(pod: &Pod, name: &str) -> String {
-    if spec::host_network(pod) {
-        return String::new();
+fn dns_config(conf: &ResolvConf) -> wire::DnsConfig {
+    wire::DnsConfig {
+        servers: conf.nameservers.clone(),
+        searches: conf.searches.clone(),
+        options: conf.options.clone(),
     }
-    let own = pod.spec.as_ref().and_then(|spec| spec.hostname.as_deref()).filter(|name| !name.is_empty());
-    let mut hostname = own.unwrap_or(name).to_owned();
-    hostname.truncate(hostname.floor_char_boundary(HOSTNAME_BYTES));
-    hostname.trim_end_matches(['-', '.']).to_owned()
 }
 
 fn port_mapping(mapping: &ports::PortMapping) -> wire::PortMapping {

@@ -1,9 +1,10 @@
 //! Security contexts of pods and containers, the container's value before the pod's.
 
 use bulkhead_cri::wire;
-use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile};
+use bulkhead_model::confinement::{self, Profile};
+use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions};
 
-use super::{ConfigError, namespaces};
+use super::{ConfigError, NodeTraits, namespaces};
 
 /// What a container must not see in /proc and /sys, unless it is privileged: what the kubelet and Docker mask.
 const MASKED: [&str; 11] = [
@@ -54,6 +55,7 @@ pub(super) fn container_security(
     pod: &Pod,
     container: &Container,
     image: &ImageUser,
+    node: &NodeTraits,
 ) -> Result<wire::LinuxContainerSecurityContext, ConfigError> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
@@ -64,8 +66,11 @@ pub(super) fn container_security(
         must_not_be_root(container, user, image)?;
     }
     let capabilities = own.capabilities.unwrap_or_default();
-    let seccomp = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
-    let texts = |list: &[&str]| list.iter().map(|path| (*path).to_owned()).collect();
+    let hides_nothing = privileged || own.proc_mount.as_deref() == Some("Unmasked");
+    let texts = |list: &[&str]| match hides_nothing {
+        true => Vec::new(),
+        false => list.iter().map(|path| (*path).to_owned()).collect(),
+    };
     Ok(wire::LinuxContainerSecurityContext {
         capabilities: Some(wire::Capability {
             add_capabilities: capabilities.add.unwrap_or_default(),
@@ -78,11 +83,24 @@ pub(super) fn container_security(
         run_as_username: if user.is_none() { image.name.clone() } else { String::new() },
         run_as_group: group.map(|value| wire::Int64Value { value }),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
-        supplemental_groups: of_pod.supplemental_groups.unwrap_or_default(),
+        // Who may write to the pod's volumes is in their group.
+        supplemental_groups: of_pod
+            .supplemental_groups
+            .into_iter()
+            .flatten()
+            .chain(of_pod.fs_group)
+            .collect(),
+        supplemental_groups_policy: match of_pod.supplemental_groups_policy.as_deref() {
+            Some("Strict") => wire::SupplementalGroupsPolicy::Strict.into(),
+            _ => wire::SupplementalGroupsPolicy::Merge.into(),
+        },
         no_new_privs: own.allow_privilege_escalation == Some(false),
-        masked_paths: if privileged { Vec::new() } else { texts(&MASKED) },
-        readonly_paths: if privileged { Vec::new() } else { texts(&READ_ONLY) },
-        seccomp: Some(seccomp_profile(container, privileged, seccomp)?),
+        masked_paths: texts(&MASKED),
+        readonly_paths: texts(&READ_ONLY),
+        seccomp: Some(seccomp_profile(pod, container, node)?),
+        // Without one the runtime takes its own where AppArmor is on.
+        apparmor: confinement::apparmor(pod, container).map(named_profile),
+        selinux_options: confinement::selinux(pod, container).map(selinux_options),
         ..Default::default()
     })
 }
@@ -98,20 +116,49 @@ fn must_not_be_root(container: &Container, user: Option<i64>, image: &ImageUser)
     }
 }
 
+/// A label as the CRI has it.
+pub(super) fn selinux_options(options: &SELinuxOptions) -> wire::SeLinuxOption {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    wire::SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    }
+}
+
 fn seccomp_profile(
+    pod: &Pod,
     container: &Container,
-    privileged: bool,
-    wanted: Option<&SeccompProfile>,
+    node: &NodeTraits,
 ) -> Result<wire::SecurityProfile, ConfigError> {
-    use wire::security_profile::ProfileType::{RuntimeDefault, Unconfined};
-    if privileged {
+    use wire::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+    if is_privileged(container) {
         return Ok(profile(Unconfined));
     }
-    match wanted.map(|profile| profile.type_.as_str()) {
-        None | Some("Unconfined") => Ok(profile(Unconfined)),
-        Some("RuntimeDefault") => Ok(profile(RuntimeDefault)),
-        Some(other) => {
-            Err(ConfigError::Seccomp { container: container.name.clone(), profile: other.to_owned() })
+    match confinement::seccomp(pod, container) {
+        Some(Profile::Localhost(name)) if confinement::profile_name_is_safe(&name) => {
+            let path = node.seccomp_dir.join(name).to_string_lossy().into_owned();
+            Ok(wire::SecurityProfile { profile_type: Localhost.into(), localhost_ref: path })
+        }
+        Some(Profile::Localhost(name)) => Err(ConfigError::Seccomp {
+            container: container.name.clone(),
+            profile: name,
+            folder: node.seccomp_dir.clone(),
+        }),
+        Some(named) => Ok(named_profile(named)),
+        None if node.seccomp_default => Ok(profile(RuntimeDefault)),
+        None => Ok(profile(Unconfined)),
+    }
+}
+
+fn named_profile(named: Profile) -> wire::SecurityProfile {
+    use wire::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+    match named {
+        Profile::RuntimeDefault => profile(RuntimeDefault),
+        Profile::Unconfined => profile(Unconfined),
+        Profile::Localhost(name) => {
+            wire::SecurityProfile { profile_type: Localhost.into(), localhost_ref: name }
         }
     }
 }

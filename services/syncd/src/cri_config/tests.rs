@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bulkhead_cri::wire;
+use bulkhead_model::dns::ClusterDns;
 use bulkhead_model::env::PodFacts;
 use bulkhead_model::quantity::{Format, Quantity};
 use bulkhead_model::resources::CgroupSettings;
@@ -9,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::identity::{Identity, NameSettings};
 
 fn pod(spec: Value) -> Pod {
     serde_json::from_value(json!({
@@ -49,7 +51,29 @@ fn config_of(pod: &Pod, image_user: ImageUser) -> Result<wire::ContainerConfig, 
             allocatable_memory: Quantity::from_value(1 << 30, Format::BinarySi),
         },
         volumes: &volumes,
+        termination_log: Some(Path::new("/k/pods/u1/containers/c/00000003")),
+        hosts: Some(Path::new("/k/pods/u1/etc-hosts")),
         cgroups: &settings,
+        node: &traits(),
+    })
+}
+
+fn traits() -> NodeTraits {
+    NodeTraits { seccomp_dir: "/k/seccomp".into(), huge_pages: vec![2 << 20, 1 << 30], ..Default::default() }
+}
+
+fn sandbox_of(pod: &Pod, attempt: u32, traceparent: &str) -> wire::PodSandboxConfig {
+    let names = NameSettings {
+        cluster: ClusterDns { servers: vec!["10.96.0.10".into()], domain: "cluster.local".into() },
+        resolv_conf: None,
+    };
+    sandbox_config(&SandboxPlan {
+        pod,
+        attempt,
+        cgroup_parent: "/kubepods/podu1",
+        pod_logs_dir: Path::new("/logs"),
+        traceparent,
+        identity: &Identity::of(pod, &names).unwrap(),
     })
 }
 
@@ -94,6 +118,44 @@ fn a_container_is_what_its_spec_says_and_can_be_known_again() {
 }
 
 #[test]
+fn the_termination_message_goes_where_the_spec_says() {
+    let path = "/dev/termination-log";
+    let own = json!([{"name": "data", "mountPath": path}]);
+    for (path, mounts, expected) in [
+        (json!(path), json!([]), Some("/k/pods/u1/containers/c/00000003")),
+        (json!(path), own, Some("/k/pods/u1/volumes/kubernetes.io~empty-dir/data")),
+        (json!(""), json!([]), None),
+        (Value::Null, json!([]), None),
+    ] {
+        let container = json!({
+            "name": "c", "image": "bb:1", "terminationMessagePath": path, "volumeMounts": mounts,
+            "lifecycle": {"postStart": {"sleep": {"seconds": 1}}}
+        });
+        let config = config_of(&one(container), ImageUser::default()).unwrap();
+        let others = config.mounts.iter().filter(|m| m.container_path != "/etc/hosts");
+        let found: Vec<_> = others.map(|m| (m.host_path.as_str(), m.readonly)).collect();
+        assert_eq!(found, expected.map(|path| (path, false)).into_iter().collect::<Vec<_>>(), "{path}");
+        assert_eq!(config.annotations["bulkhead.dev/post-start"], "true");
+        assert!(!config.annotations.contains_key("io.kubernetes.container.preStopHandler"));
+    }
+}
+
+#[test]
+fn a_pre_stop_hook_is_kept_beside_its_container_unless_it_may_hold_a_secret() {
+    let hook = |pre_stop: Value| {
+        let container = json!({"name": "c", "image": "bb:1", "lifecycle": {"preStop": pre_stop}});
+        let config = config_of(&one(container), ImageUser::default()).unwrap();
+        config.annotations.get("io.kubernetes.container.preStopHandler").cloned()
+    };
+    assert_eq!(hook(json!({"sleep": {"seconds": 3}})).as_deref(), Some(r#"{"sleep":{"seconds":3}}"#));
+    assert!(hook(json!({"httpGet": {"port": 80}})).is_some());
+    assert_eq!(
+        hook(json!({"httpGet": {"port": 80, "httpHeaders": [{"name": "A", "value": "s3cret"}]}})),
+        None
+    );
+}
+
+#[test]
 fn a_containers_security_comes_before_its_pods() {
     let mut pod = one(json!({
         "name": "c", "image": "bb:1",
@@ -122,7 +184,7 @@ fn a_containers_security_comes_before_its_pods() {
     let privileged = one(json!({"name": "c", "image": "bb:1", "securityContext": {"privileged": true}}));
     let security = security_of(&config_of(&privileged, ImageUser::default()).unwrap());
     assert!(security.privileged && security.masked_paths.is_empty() && security.readonly_paths.is_empty());
-    let sandbox = sandbox_config(&privileged, 0, "/kubepods/podu1", Path::new("/l"), "");
+    let sandbox = sandbox_of(&privileged, 0, "");
     assert!(sandbox.linux.unwrap().security_context.unwrap().privileged);
 }
 
@@ -159,10 +221,12 @@ fn what_cannot_be_had_is_an_error_that_names_it_and_no_value() {
     let error = config_of(&secret, ImageUser::default()).unwrap_err();
     let text = bulkhead_base::chain(&error).to_string();
     assert!(text.contains('A') && !text.contains("s3cret"), "{text}");
-    let local = one(
-        json!({"name": "c", "image": "bb:1", "securityContext": {"seccompProfile": {"type": "Localhost"}}}),
-    );
-    assert!(config_of(&local, ImageUser::default()).unwrap_err().to_string().contains("Localhost"));
+    let local = one(json!({
+        "name": "c", "image": "bb:1",
+        "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "../../etc/x"}}
+    }));
+    let error = config_of(&local, ImageUser::default()).unwrap_err().to_string();
+    assert!(error.contains("../../etc/x") && error.contains("/k/seccomp"), "{error}");
 }
 
 #[test]
@@ -177,7 +241,7 @@ fn a_sandbox_carries_its_pods_name_and_namespaces() {
         spec["containers"] =
             json!([{"name": "c", "image": "bb:1", "ports": [{"containerPort": 80, "hostPort": 8080}]}]);
         let pod = pod(spec.clone());
-        let sandbox = sandbox_config(&pod, 2, "/kubepods/podu1", Path::new("/logs"), "00-aa");
+        let sandbox = sandbox_of(&pod, 2, "00-aa");
         let linux = sandbox.linux.clone().unwrap();
         let options = linux.security_context.unwrap().namespace_options.unwrap();
         assert_eq!((options.network(), options.pid(), options.ipc()), (network, pid, ipc), "{spec}");
@@ -200,6 +264,88 @@ fn a_sandbox_carries_its_pods_name_and_namespaces() {
 fn long_names_become_host_names_that_linux_takes() {
     let mut pod = pod(json!({"containers": []}));
     pod.metadata.name = Some(format!("{}-{}", "a".repeat(62), "b".repeat(30)));
-    let sandbox = sandbox_config(&pod, 0, "/p", Path::new("/l"), "");
+    let sandbox = sandbox_of(&pod, 0, "");
     assert_eq!(sandbox.hostname, "a".repeat(62));
+}
+
+#[test]
+fn profiles_groups_and_labels() {
+    use wire::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+    let security_with = |security: Value, node: &NodeTraits| {
+        let pod = one(json!({"name": "c", "image": "bb:1", "securityContext": security}));
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        super::security::container_security(&pod, container, &ImageUser::default(), node).unwrap()
+    };
+    let seccomp = |security: &wire::LinuxContainerSecurityContext| {
+        let seccomp = security.seccomp.clone().unwrap();
+        (seccomp.profile_type(), seccomp.localhost_ref)
+    };
+    let by_default = NodeTraits { seccomp_default: true, ..traits() };
+    let local = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "dir/p.json"}});
+    let table = [
+        (json!({}), traits(), (Unconfined, "")),
+        (json!({}), by_default.clone(), (RuntimeDefault, "")),
+        (json!({"seccompProfile": {"type": "Unconfined"}}), by_default.clone(), (Unconfined, "")),
+        (json!({"privileged": true}), by_default, (Unconfined, "")),
+        (local, traits(), (Localhost, "/k/seccomp/dir/p.json")),
+    ];
+    for (security, node, (kind, path)) in table {
+        assert_eq!(seccomp(&security_with(security.clone(), &node)), (kind, path.to_owned()), "{security}");
+    }
+    let plain = security_with(json!({}), &traits());
+    assert_eq!((plain.apparmor, plain.selinux_options), (None, None));
+    let all = json!({
+        "appArmorProfile": {"type": "Localhost", "localhostProfile": "p"}, "procMount": "Unmasked",
+        "seLinuxOptions": {"level": "s0:c1"}
+    });
+    let all = security_with(all, &traits());
+    assert_eq!(all.apparmor.unwrap().localhost_ref, "p");
+    assert_eq!(all.selinux_options.unwrap().level, "s0:c1");
+    assert!(all.masked_paths.is_empty() && all.readonly_paths.is_empty());
+    let mut pod = one(json!({"name": "c", "image": "bb:1"}));
+    pod.spec.as_mut().unwrap().security_context =
+        serde_json::from_value(json!({"supplementalGroupsPolicy": "Strict", "sysctls": [{"name": "net/core/somaxconn", "value": "9"}]}))
+            .unwrap();
+    let security = security_of(&config_of(&pod, ImageUser::default()).unwrap());
+    assert_eq!(security.supplemental_groups_policy(), wire::SupplementalGroupsPolicy::Strict);
+    assert_eq!(sandbox_of(&pod, 0, "").linux.unwrap().sysctls["net.core.somaxconn"], "9");
+}
+
+#[test]
+fn huge_pages_and_swap() {
+    let pod = one(
+        json!({"name": "c", "image": "bb:1", "resources": {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}}),
+    );
+    let resources = config_of(&pod, ImageUser::default()).unwrap().linux.unwrap().resources.unwrap();
+    let limits: Vec<_> = resources.hugepage_limits.iter().map(|l| (l.page_size.as_str(), l.limit)).collect();
+    assert_eq!(limits, [("2MB", 4 << 20), ("1GB", 0)]);
+    assert!(resources.unified.is_empty());
+}
+
+#[test]
+fn the_pods_hosts_file_is_mounted_unless_there_is_another() {
+    let hosts = |container: Value| {
+        let config = config_of(&one(container), ImageUser::default()).unwrap();
+        let of_hosts = config.mounts.into_iter().filter(|m| m.container_path.starts_with("/etc/hosts"));
+        of_hosts.map(|m| (m.host_path.rsplit('/').next().unwrap().to_owned(), m.readonly)).collect::<Vec<_>>()
+    };
+    let plain = json!({"name": "c", "image": "bb:1"});
+    assert_eq!(hosts(plain), [("etc-hosts".to_owned(), false)]);
+    let read_only =
+        json!({"name": "c", "image": "bb:1", "securityContext": {"readOnlyRootFilesystem": true}});
+    assert_eq!(hosts(read_only), [("etc-hosts".to_owned(), true)]);
+    let own =
+        json!({"name": "c", "image": "bb:1", "volumeMounts": [{"name": "data", "mountPath": "/etc/hosts/"}]});
+    assert_eq!(hosts(own), [("data".to_owned(), false)]);
+}
+
+#[test]
+fn a_sandbox_has_its_pods_names() {
+    let pod = pod(json!({"containers": [], "hostname": "h", "subdomain": "sub", "setHostnameAsFQDN": true}));
+    let sandbox = sandbox_of(&pod, 0, "");
+    assert_eq!(sandbox.hostname, "h.sub.shop.svc.cluster.local");
+    let dns = sandbox.dns_config.unwrap();
+    assert_eq!(dns.servers, ["10.96.0.10"]);
+    assert_eq!(dns.searches, ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local"]);
+    assert_eq!(dns.options, ["ndots:5"]);
 }

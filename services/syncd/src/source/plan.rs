@@ -188,9 +188,12 @@ mod tests {
 
     #[test]
     fn what_this_release_cannot_do_is_refused_by_name() {
-        let text =
-            pod("a", "bb:1").replace("spec: {", "spec: {hostAliases: [{ip: 1.2.3.4, hostnames: [x]}], ");
+        let text = pod("a", "bb:1").replace("spec: {", "spec: {runtimeClassName: kata, ");
         let desired = run(vec![file("a", &text)], &Desired::default());
-        assert!(desired.refused[&PathBuf::from("/m/a")].contains("hostAliases"), "{:?}", desired.refused);
+        assert!(
+            desired.refused[&PathBuf::from("/m/a")].contains("runtimeClassName"),
+            "{:?}",
+            desired.refused
+        );
     }
 }

@@ -8,6 +8,7 @@ use bulkhead_cri::{Run, wire};
 use bulkhead_model::actions::ContainerStart;
 use bulkhead_model::decision::Waiting;
 use bulkhead_model::env::PodFacts;
+use bulkhead_model::hook::{self, HookKind};
 use bulkhead_model::runtime::RuntimePod;
 use bulkhead_model::{spec, status};
 use k8s_openapi::api::core::v1::Container;
@@ -15,7 +16,8 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Worker;
-use crate::cri_config::{ContainerPlan, ImageUser, container_config, sandbox_config};
+use super::hooks::Pending;
+use crate::cri_config::{ContainerPlan, ImageUser, SandboxPlan, container_config, sandbox_config};
 use crate::error::PodError;
 use crate::peers::{ImageAnswer, ReadyImage};
 
@@ -77,6 +79,9 @@ impl Worker {
                     "container started"
                 );
                 self.decision.waiting.remove(&start.name);
+                if hook::has(found.container, HookKind::PostStart) {
+                    self.post_start(&Pending::new(&id, &start.name), runtime).await?;
+                }
                 Ok(Started::Yes)
             }
             Err((reason, message)) => {
@@ -148,10 +153,12 @@ impl Worker {
                 self.wait_for(&container.name, PULLING, format!("pulling image \"{image}\""));
                 self.publish();
                 let mut control = self.control.clone();
+                let deadline = self.deadline();
                 let span = bulkhead_ipc::traced!("syncd image pull", pod.uid = self.uid, image = image);
                 tokio::select! {
                     answer = self.deps.peers.ensure_image(request, PATIENT).instrument(span) => answer?,
                     _ = control.changed() => return Ok(Err(Instant::now())),
+                    () = super::at(deadline) => return Ok(Err(Instant::now())),
                 }
             }
             answer => answer,
@@ -178,19 +185,53 @@ impl Worker {
         let id = match &start.resume {
             Some(id) => id.clone(),
             None => {
-                let request = self
+                let (name, attempt) = (container.name.clone(), start.attempt);
+                let file =
+                    self.in_folders(move |folders, _, _| folders.make_termination_log(&name, attempt)).await;
+                file.map_err(|error| ("CreateContainerError", chain(&error).to_string()))?;
+                let hosts = self.write_hosts(sandbox).await;
+                hosts.map_err(|error| ("CreateContainerError", chain(&error).to_string()))?;
+                let mut request = self
                     .create_request(start, container, sandbox, image)
                     .map_err(|error| ("CreateContainerConfigError", chain(&error).to_string()))?;
+                let parts = self.bind_sub_paths(container, &mut request).await;
+                parts.map_err(|message| ("CreateContainerConfigError", message))?;
                 self.acted = true;
                 let made = self.deps.runtime.create_container(request).await;
                 made.map_err(|error| ("CreateContainerError", error.runtime_message()))?
             }
         };
         self.acted = true;
+        if hook::has(container, HookKind::PostStart) {
+            // Before anybody can see it run.
+            self.decision.in_post_start.insert(id.clone());
+            self.publish();
+        }
         match self.deps.runtime.start_container(&id).await {
             Ok(()) => Ok(id),
             Err(error) => Err(("RunContainerError", error.runtime_message())),
         }
+    }
+
+    fn pod_ips(&self, sandbox: &bulkhead_model::runtime::Sandbox) -> Vec<String> {
+        let node_ips = &self.deps.settings.node_ips;
+        if spec::host_network(&self.pod) {
+            return node_ips.clone();
+        }
+        status::one_per_family(&sandbox.ips, node_ips.first())
+    }
+
+    /// Whether there is anything to say in the pod's `/etc/hosts`.
+    fn has_hosts(&self, sandbox: &bulkhead_model::runtime::Sandbox) -> bool {
+        spec::host_network(&self.pod) || !self.pod_ips(sandbox).is_empty()
+    }
+
+    async fn write_hosts(&self, sandbox: &bulkhead_model::runtime::Sandbox) -> Result<(), PodError> {
+        if !self.has_hosts(sandbox) {
+            return Ok(());
+        }
+        let (identity, ips) = (self.identity.clone(), self.pod_ips(sandbox));
+        self.in_folders(move |folders, pod, _| folders.write_hosts(&identity.hosts(pod, &ips))).await
     }
 
     fn create_request(
@@ -201,11 +242,8 @@ impl Worker {
         image: ReadyImage,
     ) -> Result<wire::CreateContainerRequest, crate::cri_config::ConfigError> {
         let settings = &self.deps.settings;
-        let pod_ips = if spec::host_network(&self.pod) {
-            settings.node_ips.clone()
-        } else {
-            status::one_per_family(&sandbox.ips, settings.node_ips.first())
-        };
+        let pod_ips = self.pod_ips(sandbox);
+        let hosts = self.folders.hosts();
         let config = container_config(&ContainerPlan {
             container,
             attempt: start.attempt,
@@ -220,11 +258,20 @@ impl Worker {
                 allocatable_memory: settings.memory,
             },
             volumes: &self.volumes,
+            termination_log: self.folders.termination_log(&container.name, start.attempt).as_deref(),
+            hosts: self.has_hosts(sandbox).then_some(hosts.as_path()),
             cgroups: &settings.cgroups,
+            node: &settings.traits,
         })?;
         let parent = self.deps.cgroups.layout().cgroup_parent(&self.cgroup);
-        let sandbox_config =
-            sandbox_config(&self.pod, sandbox.attempt, &parent, &settings.pod_logs_dir, &sandbox.traceparent);
+        let sandbox_config = sandbox_config(&SandboxPlan {
+            pod: &self.pod,
+            attempt: sandbox.attempt,
+            cgroup_parent: &parent,
+            pod_logs_dir: &settings.pod_logs_dir,
+            traceparent: &sandbox.traceparent,
+            identity: &self.identity,
+        });
         Ok(wire::CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),
             config: Some(config),
@@ -232,7 +279,7 @@ impl Worker {
         })
     }
 
-    fn wait_for(&mut self, container: &str, reason: &str, mut message: String) {
+    pub(super) fn wait_for(&mut self, container: &str, reason: &str, mut message: String) {
         message.truncate(message.floor_char_boundary(1024));
         self.decision.waiting.insert(container.to_owned(), Waiting { reason: reason.to_owned(), message });
     }

@@ -16,31 +16,49 @@ use tracing::Instrument;
 use super::prune::Prune;
 use super::start::Started;
 use super::{Step, Worker};
-use crate::cri_config::sandbox_config;
+use crate::cri_config::{SandboxPlan, check_memory_limit, sandbox_config};
 use crate::error::PodError;
+use crate::identity::Identity;
+use crate::state::Failure;
 
 /// Looks and actions of one pass. Each action makes a new look necessary; a pod that needs more comes again at once.
 const ROUNDS: usize = 6;
+/// The kubelet's reason and text.
+const DEADLINE_EXCEEDED: (&str, &str) =
+    ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
 
 impl Worker {
     /// Brings the runtime to what the pod asks for, as far as that goes now.
     pub(super) async fn sync(&mut self) -> Result<Step, PodError> {
+        if self.is_past_deadline() {
+            self.fail_for_deadline().await;
+        }
         if let Some(seen) = self.glance() {
+            self.read_messages(&seen).await;
             let actions = self.compute(&seen);
-            let settled = !actions.finished || self.cleaned;
-            if is_idle(&actions) && settled && Prune::of(&seen).is_empty() {
+            let over = actions.finished || self.decision.failed.is_some();
+            let settled = !over || self.cleaned;
+            let hooks_done = self.pending_hooks(&seen).is_empty();
+            if is_idle(&actions) && settled && hooks_done && Prune::of(&seen).is_empty() {
                 self.forget_waiting(&actions);
+                self.refresh_volumes().await?;
                 return Ok(Step::Wait(None));
             }
         }
         for _ in 0..ROUNDS {
             let runtime = self.observe().await?;
+            if self.decision.failed.is_some() {
+                return self.finish(&runtime).await;
+            }
             let actions = self.compute(&runtime);
             if actions.finished {
                 return self.finish(&runtime).await;
             }
             self.forget_waiting(&actions);
             let mut acted = self.stop_what_must(&actions, &runtime).await?;
+            if self.finish_starts(&actions, &runtime).await? {
+                continue;
+            }
             if let Some(create) = actions.create_sandbox {
                 self.make_sandbox(create).await?;
                 continue;
@@ -56,6 +74,7 @@ impl Worker {
                 continue;
             }
             self.prune(&runtime).await;
+            self.refresh_volumes().await?;
             if next.is_none() && actions.wait.is_none() {
                 // Everything that the pod asks for was started: the trace of its start ends here.
                 self.start_span = None;
@@ -63,6 +82,37 @@ impl Worker {
             return Ok(Step::Wait(next));
         }
         Ok(Step::Wait(Some(Instant::now())))
+    }
+
+    /// Runs the hooks of containers that run without: nothing after them starts before. Whether there were any.
+    async fn finish_starts(&mut self, actions: &PodActions, runtime: &RuntimePod) -> Result<bool, PodError> {
+        let mut pending = self.pending_hooks(runtime);
+        // Those were just stopped.
+        pending.retain(|pending| !actions.containers_to_kill.iter().any(|kill| kill.id == pending.id));
+        if actions.kill_pod.is_some() {
+            pending.clear();
+        }
+        for pending in &pending {
+            self.post_start(pending, runtime).await?;
+        }
+        Ok(!pending.is_empty())
+    }
+
+    /// What is over stays as it is: no deadline passes any more.
+    fn is_past_deadline(&self) -> bool {
+        self.decision.stage == Stage::Syncing
+            && self.decision.failed.is_none()
+            && self.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// `activeDeadlineSeconds` have passed: the pod failed, and everything of it is stopped.
+    async fn fail_for_deadline(&mut self) {
+        let (reason, message) = DEADLINE_EXCEEDED;
+        tracing::info!(pod.uid = self.uid, pod.name = self.name(), reason, "{message}");
+        self.decision.failed = Some(Waiting { reason: reason.to_owned(), message: message.to_owned() });
+        let failed = Failure { reason: reason.to_owned(), message: message.to_owned() };
+        self.deps.records.update(&self.uid, |record| record.failed = Some(failed));
+        self.deps.records.kept().await;
     }
 
     fn compute(&self, runtime: &RuntimePod) -> PodActions {
@@ -94,7 +144,7 @@ impl Worker {
             return Ok(false);
         }
         self.acted = true;
-        self.kill_containers(&actions.containers_to_kill).await?;
+        self.kill_containers(&actions.containers_to_kill, runtime).await?;
         for id in &actions.sandboxes_to_stop {
             self.deps.runtime.stop_pod_sandbox(id).await.map_err(self.doing("stopping a surplus sandbox"))?;
         }
@@ -102,7 +152,7 @@ impl Worker {
     }
 
     /// All at once; the first failure is returned when all have been tried.
-    async fn kill_containers(&self, kills: &[ContainerKill]) -> Result<(), PodError> {
+    async fn kill_containers(&self, kills: &[ContainerKill], runtime: &RuntimePod) -> Result<(), PodError> {
         let stops = kills.iter().map(|kill| {
             let grace = grace::container_grace(&self.pod, &kill.name, kill.reason.stop_reason(), None);
             tracing::info!(
@@ -114,13 +164,24 @@ impl Worker {
                 "{}",
                 kill.message
             );
-            self.stop_container(&kill.id, grace)
+            self.stop_container(&kill.id, &kill.name, runtime, grace)
         });
         futures::future::join_all(stops).await.into_iter().collect()
     }
 
-    /// Stops a container; one that is gone is stopped.
-    pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), PodError> {
+    /// Stops a container, its preStop hook first; the two share `grace`. One that is gone is stopped.
+    pub(super) async fn stop_container(
+        &self,
+        id: &str,
+        name: &str,
+        runtime: &RuntimePod,
+        grace: Duration,
+    ) -> Result<(), PodError> {
+        let grace = self.pre_stop(id, name, runtime, grace).await;
+        self.signal(id, grace).await
+    }
+
+    async fn signal(&self, id: &str, grace: Duration) -> Result<(), PodError> {
         match self.deps.runtime.stop_container(id, grace).await {
             Err(error) if !error.is_not_found() => Err(self.doing("stopping a container")(error)),
             _ => Ok(()),
@@ -145,11 +206,22 @@ impl Worker {
         if ending {
             self.kill_by = Some(by);
         }
-        for (index, step) in compute_termination_order(&self.pod, runtime).iter().enumerate() {
+        let order = compute_termination_order(&self.pod, runtime);
+        let left = by.saturating_duration_since(Instant::now());
+        let mut steps = order.iter();
+        let first = steps.next().into_iter().flat_map(|step| &step.containers);
+        let stops = first.map(|(id, name)| self.stop_container(id, name, runtime, left));
+        // The hooks of those that follow run at once; only their signals wait for their turn.
+        let hooks = steps.clone().flat_map(|step| &step.containers);
+        let hooks = hooks.map(|(id, name)| self.pre_stop(id, name, runtime, left));
+        let (stopped, _) =
+            futures::future::join(futures::future::join_all(stops), futures::future::join_all(hooks)).await;
+        stopped.into_iter().collect::<Result<(), _>>()?;
+        for step in steps {
             let left = by.saturating_duration_since(Instant::now());
-            // Sidecars that follow get the least that a process needs to handle its signal.
-            let grace = if index == 0 || total.is_zero() { left } else { left.max(grace::AFTER_HOOK) };
-            let stops = step.containers.iter().map(|(id, _)| self.stop_container(id, grace));
+            // They get the least that a process needs to handle its signal.
+            let grace = if total.is_zero() { left } else { left.max(grace::AFTER_HOOK) };
+            let stops = step.containers.iter().map(|(id, _)| self.signal(id, grace));
             futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
         }
         for sandbox in &runtime.sandboxes {
@@ -164,13 +236,23 @@ impl Worker {
     async fn make_sandbox(&mut self, create: CreateSandbox) -> Result<(), PodError> {
         self.take_permit().await;
         self.prepare().await?;
-        let config = sandbox_config(
-            &self.pod,
-            create.attempt,
-            &self.deps.cgroups.layout().cgroup_parent(&self.cgroup),
-            &self.deps.settings.pod_logs_dir,
-            &self.traceparent,
-        );
+        for note in &self.identity.dns.notes {
+            // Once a sandbox: what the kubelet tells with its event DNSConfigForming.
+            tracing::warn!(
+                pod.uid = self.uid,
+                pod.name = self.name(),
+                note,
+                "the pod's resolv.conf is not as asked for"
+            );
+        }
+        let config = sandbox_config(&SandboxPlan {
+            pod: &self.pod,
+            attempt: create.attempt,
+            cgroup_parent: &self.deps.cgroups.layout().cgroup_parent(&self.cgroup),
+            pod_logs_dir: &self.deps.settings.pod_logs_dir,
+            traceparent: &self.traceparent,
+            identity: &self.identity,
+        });
         self.acted = true;
         let span = bulkhead_ipc::traced!("syncd sandbox", pod.uid = self.uid);
         let made = self.deps.runtime.run_pod_sandbox(config, "").instrument(span).await;
@@ -189,19 +271,41 @@ impl Worker {
         }
     }
 
-    /// Folders, cgroup and volumes: what must stand before anything of the pod runs.
+    /// Folders, cgroup, names and volumes: what must stand before anything of the pod runs.
     pub(super) async fn prepare(&mut self) -> Result<(), PodError> {
-        self.in_folders(|folders, pod, settings| folders.make(pod, settings)).await?;
-        let span = bulkhead_ipc::traced!("syncd volumes", pod.uid = self.uid);
-        match self.deps.peers.set_up_volumes(&self.uid, &self.pod).instrument(span).await {
-            Ok(volumes) => {
-                self.volumes = volumes;
-                Ok(())
+        // First: the pod's cgroup would get the same limit, and even its sandbox could not start.
+        for found in bulkhead_model::spec::containers(&self.pod) {
+            if let Err(source) = check_memory_limit(found.container) {
+                let error = PodError::Config { uid: self.uid.clone(), source };
+                self.all_wait("CreateContainerConfigError", &bulkhead_base::chain(&error).to_string());
+                return Err(error);
             }
+        }
+        self.in_folders(|folders, pod, settings| folders.make(pod, settings)).await?;
+        self.read_identity().await?;
+        match self.set_up_volumes().await {
+            Ok(()) => Ok(()),
             Err(error) => {
-                self.all_wait("ContainerCreating", &error.to_string());
+                self.all_wait("ContainerCreating", &bulkhead_base::chain(&error).to_string());
                 Err(error)
             }
+        }
+    }
+
+    async fn read_identity(&mut self) -> Result<(), PodError> {
+        let (pod, deps) = (self.pod.clone(), self.deps.clone());
+        let read = tokio::task::spawn_blocking(move || Identity::of(&pod, &deps.settings.names)).await;
+        match read {
+            Ok(Ok(identity)) => {
+                self.identity = identity;
+                Ok(())
+            }
+            Ok(Err(source)) => {
+                self.all_wait("ContainerCreating", &bulkhead_base::chain(&source).to_string());
+                Err(PodError::Identity { uid: self.uid.clone(), source })
+            }
+            // Only when the process stops.
+            Err(_) => Ok(()),
         }
     }
 
@@ -233,9 +337,8 @@ impl Worker {
             }
         }
         self.decision.stage = Stage::Terminated;
-        if let Some(record) = self.deps.records.get(&self.uid) {
-            self.deps.records.set(&self.uid, Some(crate::state::PodRecord { finished: true, ..record }));
-        }
+        self.deps.records.update(&self.uid, |record| record.finished = true);
+        self.deps.records.kept().await;
         self.publish();
         self.deps.peers.tear_down_volumes(&self.uid).await?;
         self.volumes.clear();
@@ -251,6 +354,9 @@ impl Worker {
         for (id, log) in &prune.containers {
             match self.deps.runtime.remove_container(id).await {
                 Ok(()) => {
+                    if let Some(gone) = runtime.containers.iter().find(|container| container.id == *id) {
+                        self.folders.remove_termination_log(&gone.name, gone.attempt);
+                    }
                     // Only beneath the pod's own log folder: the path comes from the runtime.
                     if std::path::Path::new(log).starts_with(&self.deps.settings.pod_logs_dir) {
                         let _ = std::fs::remove_file(log);

@@ -20,7 +20,10 @@ fn down(pods: &Pods, uid: &PodUid) -> Result<bool, Error> {
 }
 
 fn up(pods: &Pods, uid: &PodUid, medium: Medium) -> Result<bool, Error> {
-    empty_dir::set_up(pods.path(), uid, &VolumeName::parse("v").unwrap(), medium)
+    let name = &VolumeName::parse("v").unwrap();
+    let place =
+        empty_dir::Place { pods: pods.path(), uid, folder: crate::names::EMPTY_DIR, name, fs_group: None };
+    empty_dir::set_up(&place, medium)
 }
 
 /// Something precious, beside the pods' folder.

@@ -7,7 +7,7 @@ use super::*;
 use crate::testing::Pods;
 
 fn volumes(pods: &Pods) -> Volumes {
-    Volumes::new(pods.text().to_owned(), CancellationToken::new())
+    Volumes::new(pods.text().to_owned(), Arc::new(bulkhead_base::SystemClock), CancellationToken::new())
 }
 
 fn disk(name: &str) -> wire::Volume {
@@ -21,7 +21,12 @@ fn host(name: &str, path: &str, r#type: &str) -> wire::Volume {
 }
 
 fn pod(uid: &str, volumes: &[wire::Volume]) -> PodSpec {
-    crate::spec::parse(wire::SetUpPodRequest { pod_uid: uid.to_owned(), volumes: volumes.to_vec() }).unwrap()
+    crate::spec::parse(wire::SetUpPodRequest {
+        pod_uid: uid.to_owned(),
+        volumes: volumes.to_vec(),
+        ..Default::default()
+    })
+    .unwrap()
 }
 
 fn standing(volumes: &Volumes, uid: &str) -> Option<Vec<String>> {
@@ -100,7 +105,11 @@ async fn a_restart_knows_again_what_stands() {
 
 #[tokio::test]
 async fn without_the_folder_nothing_is_published() {
-    let volumes = Volumes::new("/nonexistent/pods".to_owned(), CancellationToken::new());
+    let volumes = Volumes::new(
+        "/nonexistent/pods".to_owned(),
+        Arc::new(bulkhead_base::SystemClock),
+        CancellationToken::new(),
+    );
     assert!(volumes.learn().await.is_err());
     assert!(!volumes.0.standing.is_open());
     assert!(volumes.probe().await.is_err());
@@ -196,7 +205,11 @@ async fn a_removal_whose_caller_left_stops_and_the_next_one_ends_it() {
 
 #[test]
 fn a_volume_is_listed_once_and_in_order() {
-    let volume = |name: &str, path: &str| MountedVolume { name: name.to_owned(), host_path: path.to_owned() };
+    let volume = |name: &str, path: &str| MountedVolume {
+        name: name.to_owned(),
+        host_path: path.to_owned(),
+        ..Default::default()
+    };
     let before = [volume("a", "/1"), volume("c", "/2")];
     assert_eq!(with(&before, None), before);
     assert_eq!(
@@ -204,4 +217,103 @@ fn a_volume_is_listed_once_and_in_order() {
         [before[0].clone(), volume("b", "/3"), before[1].clone()]
     );
     assert_eq!(with(&before, Some(&volume("c", "/4"))), [before[0].clone(), volume("c", "/4")]);
+}
+
+fn files(name: &str, content: &str) -> wire::Volume {
+    let file = wire::VolumeFile { path: "d/f".to_owned(), content: content.into(), mode: 0o644 };
+    let source = wire::volume::Source::DownwardApi(wire::DownwardApi { files: vec![file] });
+    wire::Volume { name: name.to_owned(), source: Some(source) }
+}
+
+fn sub_paths(uid: &str, volume: &str, path: &str) -> SubPaths {
+    let part = wire::SubPath { index: 2, volume: volume.to_owned(), path: path.to_owned() };
+    let request = wire::SetUpSubPathsRequest {
+        pod_uid: uid.to_owned(),
+        container_name: "c".to_owned(),
+        sub_paths: vec![part],
+    };
+    crate::spec::parse_sub_paths(request).unwrap()
+}
+
+#[tokio::test]
+async fn written_files_follow_the_caller_and_need_no_room_of_the_pods() {
+    if !crate::testing::may_mount() {
+        return;
+    }
+    let pods = Pods::new();
+    pods.add("u1");
+    let first = volumes(&pods);
+    let answer = first.set_up(pod("u1", &[files("info", "1")])).await.unwrap();
+    let path = Path::new(&answer.volumes[0].host_path).join("d/f");
+    assert!(
+        answer.changed && answer.volumes[0].host_path.ends_with("/volumes/kubernetes.io~downward-api/info")
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "1");
+    assert!(!first.set_up(pod("u1", &[files("info", "1")])).await.unwrap().changed);
+    let second = volumes(&pods);
+    second.learn().await.unwrap();
+    assert_eq!(standing(&second, "u1").unwrap(), ["info"]);
+    assert!(second.set_up(pod("u1", &[files("info", "2")])).await.unwrap().changed);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "2");
+    assert!(second.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+    assert!(pods.mounts().is_empty());
+}
+
+#[tokio::test]
+async fn parts_of_volumes_are_bound_also_after_a_restart_and_go_with_the_pod() {
+    if !crate::testing::may_mount() {
+        return;
+    }
+    let pods = Pods::new();
+    pods.add("u1");
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::create_dir(outside.path().join("x")).unwrap();
+    std::os::unix::fs::symlink("/", outside.path().join("root")).unwrap();
+    let all = [disk("a"), host("h", outside.path().to_str().unwrap(), "")];
+    let first = volumes(&pods);
+    let early = first.set_up_sub_paths(sub_paths("u1", "a", "x")).await;
+    assert!(matches!(early, Err(Error::Volume { .. })), "{early:?}");
+    first.set_up(pod("u1", &all)).await.unwrap();
+    let second = volumes(&pods);
+    second.learn().await.unwrap();
+    let answer = second.set_up_sub_paths(sub_paths("u1", "a", "new/x")).await.unwrap();
+    let place = Path::new(&answer.sub_paths[0].host_path);
+    assert_eq!((answer.sub_paths[0].index, answer.changed), (2, true));
+    assert!(place.ends_with("u1/volume-subpaths/a/c/2"));
+    std::fs::write(place.join("file"), "").unwrap();
+    assert!(Path::new(&pods.empty_dir("u1", "a")).join("new/x/file").exists());
+    assert!(!second.set_up_sub_paths(sub_paths("u1", "a", "new/x")).await.unwrap().changed);
+
+    // A hostPath is known again once it is set up again. A link in it that leads out is refused by the volume's name.
+    assert!(second.set_up_sub_paths(sub_paths("u1", "h", "x")).await.is_err());
+    second.set_up(pod("u1", &all)).await.unwrap();
+    second.set_up_sub_paths(sub_paths("u1", "h", "x")).await.unwrap();
+    let error = second.set_up_sub_paths(sub_paths("u1", "h", "root/etc")).await.unwrap_err();
+    let text = bulkhead_base::chain(&error).to_string();
+    assert!(text.contains("volume `h`") && text.contains("leads out"), "{text}");
+    assert_eq!(pods.mounts().len(), 2);
+
+    assert!(second.tear_down(PodUid::parse("u1").unwrap()).await.unwrap().changed);
+    assert!(pods.mounts().is_empty() && outside.path().join("x").exists());
+    assert_eq!(std::fs::read_dir(pods.path().join("u1")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn what_volumes_hold_is_published_and_kept_when_they_are_set_up_again() {
+    let pods = Pods::new();
+    pods.add("u1");
+    let volumes = volumes(&pods);
+    let spec = pod("u1", &[disk("a"), host("etc", "/etc", "")]);
+    volumes.set_up(spec.clone()).await.unwrap();
+    std::fs::write(Path::new(&pods.empty_dir("u1", "a")).join("file"), vec![1_u8; 100_000]).unwrap();
+    let measurable = volumes.measurable();
+    assert_eq!(measurable.len(), 1, "not the node's own paths");
+    for (uid, volume) in measurable {
+        volumes.measure(&uid, volume).await.unwrap();
+    }
+    volumes.set_up(spec).await.unwrap();
+    let pod = volumes.0.standing.get(&"u1".to_owned()).unwrap();
+    let usage = pod.volumes[0].usage.unwrap();
+    assert!(usage.used_bytes >= 100_000 && usage.inodes_used == 2 && usage.capacity_bytes > 0, "{usage:?}");
+    assert!(!usage.partial && usage.measured_at.is_some() && pod.volumes[1].usage.is_none());
 }

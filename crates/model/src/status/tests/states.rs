@@ -71,6 +71,48 @@ fn a_terminated_state_has_all_its_fields() {
     assert_eq!(ended.message.map(|message| message.len()), Some(4095), "cut between characters");
 }
 
+#[test]
+fn a_termination_message_is_what_the_runtime_and_the_container_said() {
+    let exited = || Container { message: "runtime".into(), ..container("a", 1, Exited, 3) };
+    let mut world = World::new(view(Always, &["a"]), vec![exited()]);
+    let message = |status: &PodStatus, last: bool| {
+        let a = of(status, "a");
+        let state = if last { &a.last_state } else { &a.state };
+        state.clone().unwrap().terminated.and_then(|ended| ended.message)
+    };
+    assert_eq!(message(&world.step(), false).as_deref(), Some("runtime"));
+    world.decision.messages.insert("a-1".into(), "file".into());
+    assert_eq!(message(&world.step(), false).as_deref(), Some("runtime: file"));
+    // It moves with its run, and stays while a restarted worker has not looked yet.
+    world.set_containers(vec![exited(), container("a", 2, Running, 0)]);
+    assert_eq!(message(&world.step(), true).as_deref(), Some("runtime: file"));
+    world.decision.messages.clear();
+    assert_eq!(message(&world.step(), true).as_deref(), Some("runtime: file"));
+    world.decision.messages.insert("a-1".into(), String::new());
+    assert_eq!(message(&world.step(), true).as_deref(), Some("runtime"));
+    // All of a pod share 12 KiB.
+    let mut crowd = World::new(view(Always, &["a", "b", "c", "d", "e", "f"]), vec![exited()]);
+    crowd.decision.messages.insert("a-1".into(), "x".repeat(4096));
+    assert_eq!(message(&crowd.step(), false).map(|text| text.len()), Some(2048));
+}
+
+/// Known fault L5.
+#[test]
+fn a_container_does_not_run_before_its_post_start_hook_ended() {
+    let mut world = World::new(view(Always, &["a"]), vec![container("a", 0, Running, 0)]);
+    world.decision.in_post_start.insert("a-0".into());
+    let status = world.step();
+    assert_eq!(
+        (phase_of(&status), text(&of(&status, "a").state)),
+        ("Pending", "waiting ContainerCreating".into())
+    );
+    assert_eq!((of(&status, "a").ready, of(&status, "a").started), (false, Some(false)));
+    world.decision.in_post_start.clear();
+    let status = world.step();
+    assert_eq!((phase_of(&status), text(&of(&status, "a").state)), ("Running", "running".into()));
+    assert!(of(&status, "a").ready);
+}
+
 /// Known fault L4.
 #[test]
 fn oom_killed_is_said_of_the_main_process_only() {

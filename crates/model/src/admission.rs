@@ -1,0 +1,266 @@
+//! Whether a node takes a pod that comes for the first time.
+//!
+//! Owns the kubelet's admission: number of pods, resources, host ports, operating system, node selector, sysctls, and what
+//! this machine cannot confine as asked. Must never be asked about a pod that was taken before: what runs goes on running,
+//! whatever became of the node since.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::quantity::Quantity;
+use crate::resources::{self, ResourceList};
+use crate::{confinement, ports, spec, sysctl};
+
+/// What a node offers to pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// `status.allocatable`; a resource that is missing is not counted.
+    pub allocatable: ResourceList,
+    /// The node's labels.
+    pub labels: BTreeMap<String, String>,
+    /// `allowedUnsafeSysctls`.
+    pub unsafe_sysctls: Vec<String>,
+    /// What the kernel can confine with.
+    pub confinement: confinement::Kernel,
+}
+
+/// Why a node does not take a pod. The pod fails with this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    /// `status.reason`, the kubelet's word.
+    pub reason: String,
+    /// `status.message`.
+    pub message: String,
+}
+
+impl Rejection {
+    fn new(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+        Self { reason: reason.into(), message: format!("Pod was rejected: {}", message.as_ref()) }
+    }
+}
+
+/// Takes or rejects `pod` beside `others`: the pods that this node took and that are not over.
+///
+/// # Errors
+/// The first reason against it.
+pub fn admit<'a>(
+    pod: &Pod,
+    others: impl IntoIterator<Item = &'a Pod> + Clone,
+    node: &Node,
+) -> Result<(), Rejection> {
+    system(pod, node)?;
+    sysctl::check(pod, &node.unsafe_sysctls).map_err(|why| Rejection::new("SysctlForbidden", why))?;
+    confinement::check(pod, node.confinement)
+        .map_err(|refusal| Rejection::new(refusal.reason, refusal.message))?;
+    room(pod, others.clone(), node)?;
+    if let Some((port, other)) = ports::first_conflict(pod, others) {
+        let name = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (namespace, name) = (name(&other.metadata.namespace), name(&other.metadata.name));
+        return Err(Rejection::new(
+            "NodePorts",
+            format!("the node's port {port} is taken by pod {namespace}/{name}"),
+        ));
+    }
+    Ok(())
+}
+
+fn system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let of_spec = pod.spec.as_ref();
+    if let Some(os) = of_spec.and_then(|spec| spec.os.as_ref()).filter(|os| os.name != "linux") {
+        let text = format!("it needs the operating system {}, and this node has linux", os.name);
+        return Err(Rejection::new("PodOSNotSupported", text));
+    }
+    for (key, value) in of_spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten() {
+        let own = node.labels.get(key);
+        if own != Some(value) {
+            let own = own.map_or_else(|| "has no such label".to_owned(), |own| format!("has {own}"));
+            return Err(Rejection::new(
+                "NodeAffinity",
+                format!("its nodeSelector asks for {key}={value}, and this node {own}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn room<'a>(
+    pod: &Pod,
+    others: impl IntoIterator<Item = &'a Pod> + Clone,
+    node: &Node,
+) -> Result<(), Rejection> {
+    for (name, has) in &node.allocatable {
+        let Ok(has) = Quantity::parse(&has.0) else { continue };
+        let wanted = wanted(pod, name);
+        // Who asks for nothing is not kept out by those who took too much.
+        if wanted.is_zero() {
+            continue;
+        }
+        let sum = |sum: Quantity, other: &Pod| sum.plus(self::wanted(other, name));
+        let others = others.clone().into_iter().filter(|other| other.metadata.uid != pod.metadata.uid);
+        let used = others.fold(Quantity::ZERO, sum);
+        if used.plus(wanted) > has {
+            let figure = |quantity: Quantity| match name.as_str() {
+                "cpu" => quantity.milli_value(),
+                _ => quantity.value(),
+            };
+            let text = format!(
+                "Node didn't have enough resource: {name}, requested: {}, used: {}, capacity: {}",
+                figure(wanted),
+                figure(used),
+                figure(has)
+            );
+            return Err(Rejection::new(format!("OutOf{name}"), text));
+        }
+    }
+    Ok(())
+}
+
+/// What a pod takes of one resource.
+fn wanted(pod: &Pod, name: &str) -> Quantity {
+    match name {
+        "pods" => Quantity::from_milli(1000),
+        "cpu" => resources::pod(pod).requests.cpu.unwrap_or(Quantity::ZERO),
+        "memory" => resources::pod(pod).requests.memory.unwrap_or(Quantity::ZERO),
+        name => other_resource(pod, name),
+    }
+}
+
+/// The greater of: all app containers and sidecars together; each init container with the sidecars before it.
+fn other_resource(pod: &Pod, name: &str) -> Quantity {
+    let (mut running, mut sidecars, mut highest) = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
+    for item in spec::containers(pod) {
+        let list = item.container.resources.as_ref();
+        let amount = |list| resources::amount(list, name);
+        let request = list.and_then(|list| amount(list.requests.as_ref()).or(amount(list.limits.as_ref())));
+        let request = request.unwrap_or(Quantity::ZERO);
+        match item.kind {
+            spec::ContainerKind::App => running = running.plus(request),
+            spec::ContainerKind::Sidecar => {
+                running = running.plus(request);
+                sidecars = sidecars.plus(request);
+                highest = highest.max(sidecars);
+            }
+            spec::ContainerKind::Init => highest = highest.max(request.plus(sidecars)),
+        }
+    }
+    running.max(highest)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(uid: &str, spec: &Value) -> Pod {
+        let mut spec = spec.clone();
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([{"name": "c"}]);
+        }
+        serde_json::from_value(json!({"metadata": {"uid": uid, "name": uid, "namespace": "d"}, "spec": spec}))
+            .unwrap()
+    }
+
+    fn asks(uid: &str, requests: Value) -> Pod {
+        pod(uid, &json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
+    }
+
+    fn ports(uid: &str, port: u16) -> Pod {
+        pod(uid, &json!({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": port}]}]}))
+    }
+
+    fn node() -> Node {
+        let has = [("cpu", "2"), ("memory", "1Gi"), ("pods", "4"), ("hugepages-2Mi", "4Mi")];
+        let labels = [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")];
+        Node {
+            allocatable: has.map(|(name, value)| (name.into(), ApiQuantity(value.into()))).into(),
+            labels: labels.map(|(key, value)| (key.into(), value.into())).into(),
+            ..Default::default()
+        }
+    }
+
+    fn reason(pod: &Pod, others: &[Pod]) -> (String, String) {
+        match admit(pod, others, &node()) {
+            Ok(()) => Default::default(),
+            Err(rejection) => (rejection.reason, rejection.message),
+        }
+    }
+
+    #[test]
+    fn room_is_what_others_leave() {
+        let half = asks("a", json!({"cpu": "1500m", "memory": "512Mi"}));
+        let table = [
+            (json!({"cpu": "500m", "memory": "512Mi"}), ""),
+            (json!({"cpu": "501m"}), "OutOfcpu"),
+            (json!({"memory": "513Mi"}), "OutOfmemory"),
+            (json!({"hugepages-2Mi": "4Mi"}), ""),
+            (json!({"hugepages-2Mi": "6Mi"}), "OutOfhugepages-2Mi"),
+            (json!({"example.com/device": "1"}), ""),
+            (json!({}), ""),
+        ];
+        for (requests, expected) in table {
+            let (reason, message) = reason(&asks("b", requests.clone()), std::slice::from_ref(&half));
+            assert_eq!(reason, expected, "{requests}: {message}");
+        }
+        let (_, message) = reason(&asks("b", json!({"cpu": "501m"})), std::slice::from_ref(&half));
+        assert_eq!(
+            message,
+            "Pod was rejected: Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"
+        );
+        assert_eq!(reason(&half, std::slice::from_ref(&half)).0, "", "itself does not count");
+        let too_much = asks("z", json!({"cpu": "9"}));
+        assert_eq!(reason(&asks("b", json!({})), &[too_much]).0, "", "who asks for nothing always fits");
+    }
+
+    #[test]
+    fn pods_are_counted() {
+        let others: Vec<_> = ["a", "b", "c"].map(|uid| pod(uid, &json!({}))).into();
+        assert_eq!(reason(&pod("d", &json!({})), &others).0, "");
+        let full: Vec<_> = others.into_iter().chain([pod("d", &json!({}))]).collect();
+        assert_eq!(reason(&pod("e", &json!({})), &full).0, "OutOfpods");
+    }
+
+    #[test]
+    fn init_containers_and_sidecars_count_as_they_run() {
+        let huge = |name: &str, policy: Option<&str>| json!({"name": name, "restartPolicy": policy, "resources": {"limits": {"hugepages-2Mi": "2Mi"}}});
+        let three = pod(
+            "a",
+            &json!({"initContainers": [huge("i", None), huge("s", Some("Always"))], "containers": [huge("c", None)]}),
+        );
+        assert_eq!(reason(&three, &[]).0, "", "the init container is over when the other two run");
+        let more = pod(
+            "a",
+            &json!({"initContainers": [huge("s", Some("Always"))], "containers": [huge("c", None), huge("d", None)]}),
+        );
+        assert_eq!(reason(&more, &[]).0, "OutOfhugepages-2Mi");
+    }
+
+    #[test]
+    fn ports_systems_selectors_and_sysctls() {
+        let taken = [ports("a", 8080)];
+        let (why, message) = reason(&ports("b", 8080), &taken);
+        assert_eq!(why, "NodePorts");
+        assert!(message.contains("8080/TCP") && message.contains("d/a"), "{message}");
+        assert_eq!(reason(&ports("b", 8081), &taken).0, "");
+        let table = [
+            (json!({"os": {"name": "windows"}}), "PodOSNotSupported"),
+            (json!({"os": {"name": "linux"}}), ""),
+            (json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}), "NodeAffinity"),
+            (json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), ""),
+            (json!({"nodeSelector": {"disk": "ssd"}}), "NodeAffinity"),
+            (
+                json!({"securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "1"}]}}),
+                "SysctlForbidden",
+            ),
+            (json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}), "AppArmor"),
+            (json!({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}), ""),
+            (json!({"securityContext": {"seLinuxOptions": {"type": "t"}}}), "SELinuxNotSupported"),
+        ];
+        for (spec, expected) in table {
+            assert_eq!(reason(&pod("b", &spec), &[]).0, expected, "{spec}");
+        }
+    }
+}
