@@ -78,6 +78,16 @@ fn reason(
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();
     }
+    // A pod that failed before anything of it ran, such as one that was not admitted, says so itself.
+    let began = |container: &ContainerStatus| {
+        container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    let of_pod = status.reason.as_ref().filter(|reason| !reason.is_empty() && phase == "Failed");
+    if let Some(reason) = of_pod
+        && !containers.iter().any(began)
+    {
+        return reason.clone();
+    }
     if let Some(reason) = waits_for_init {
         return reason;
     }
@@ -180,6 +190,19 @@ mod tests {
     fn waits(name: &str, reason: &str) -> Value {
         json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": { "waiting": { "reason": reason } } })
+    }
+
+    #[test]
+    fn a_pod_that_was_not_admitted_says_why() {
+        let rejected = |containers: Value| {
+            let waiting = [waits("i", "PodInitializing"), waits("s", "PodInitializing")];
+            of(json!({
+                "phase": "Failed", "reason": "OutOfcpu", "initContainerStatuses": waiting, "containerStatuses": containers,
+            }))
+        };
+        let never_ran = json!([waits("a", "PodInitializing"), waits("b", "ContainerCreating")]);
+        assert_eq!(rejected(never_ran).status, "OutOfcpu");
+        assert_eq!(rejected(json!([])).status, "OutOfcpu");
     }
 
     #[test]
