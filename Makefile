@@ -5,7 +5,7 @@ CARGO ?= cargo
 PROFILE ?= dev
 PROFILE_DIR := $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: run test lint fmt deny packages peers help
+.PHONY: run test bench lint fmt deny packages peers help
 
 help: ## This text.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -19,6 +19,14 @@ run: packages ## Build, start a node without a cluster (private containerd, a sa
 test: packages peers ## Every test that CI runs.
 	@echo "==> cargo test" >&2
 	@BULKHEAD_PEERS="$$(tests/peers/build)" $(CARGO) test --locked --workspace
+
+# `release`, not `dist`: thin LTO takes minutes, and the ratios are within one build.
+bench: packages ## Pods through bulkhead and straight over CRI; the table goes to docs/bench.md.
+	@echo "==> building bulkhead and its benchmark (release)" >&2
+	@$(CARGO) build --locked --release -p bulkhead -p bulkhead-bench
+	@export BULKHEAD_PEERS="$$(tests/peers/build)" && \
+	  target/release/bulkhead-bench --json target/bench.json --document docs/bench.md $(BENCH_FLAGS) && \
+	  target/release/bulkhead-bench --fake --json target/growth.json --document docs/bench.md
 
 lint: ## Formatting, lints as errors, and the crates alone that must stay small.
 	@echo "==> format and lints" >&2

@@ -18,6 +18,7 @@ pub fn members() -> BTreeMap<String, toml::Table> {
         }
     }
     add(&mut members, &root, "cli");
+    add(&mut members, &root, "bench");
     add(&mut members, &root, "bench/gate");
     members
 }

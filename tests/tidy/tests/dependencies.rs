@@ -44,7 +44,8 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
 }
 
 /// Crates that may depend on anything: the one program that holds all processes, and test code.
-const EVERYTHING: [&str; 4] = ["bulkhead", "bulkhead-testkit", "bulkhead-e2e", "bulkhead-bench-gate"];
+const EVERYTHING: [&str; 5] =
+    ["bulkhead", "bulkhead-testkit", "bulkhead-e2e", "bulkhead-bench", "bulkhead-bench-gate"];
 const SERVICES: [&str; 9] =
     ["crigate", "pleg", "syncd", "prober", "statusd", "evictd", "volumed", "imaged", "gateway"];
 

@@ -1,0 +1,112 @@
+//! What more pods cost: the real processes on a fake runtime that starts containers at once.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::time::Duration;
+
+use bulkhead_e2e::real_node::RealNode;
+use bulkhead_testkit::cri::FakeRuntime;
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::processes::{Cpu, Memory, Watched};
+use crate::{node, report};
+
+/// The fake's socket belongs to this group, that nobody is in.
+const GROUP: u32 = 64_199;
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Growth {
+    /// Where.
+    pub machine: Machine,
+    /// In the order of their numbers of pods.
+    pub points: Vec<Point>,
+}
+
+/// Some number of pods.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Pods, one container each.
+    pub pods: usize,
+    /// Memory by process.
+    pub memory: BTreeMap<String, Memory>,
+    /// Share of one CPU while nothing happens.
+    pub idle_cpu: Cpu,
+}
+
+/// Measures at each number of pods, which must grow.
+pub async fn measure(numbers: &[usize], idle: Duration) -> anyhow::Result<Growth> {
+    let folder = tempfile::Builder::new().prefix("bh-fake").tempdir()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
+    let runtime = FakeRuntime::start(folder.path()).await?;
+    runtime.add_image("local/busybox:1");
+    chown(runtime.socket(), None, Some(GROUP))?;
+    std::fs::set_permissions(runtime.socket(), std::fs::Permissions::from_mode(0o660))?;
+    let mut node = RealNode::up_on(runtime.socket(), &[]).await;
+    let measured = points(&node, &runtime, numbers, idle).await;
+    anyhow::ensure!(node.down().await, "the node did not stop in order: {}", node.said());
+    Ok(Growth { machine: Machine::this(), points: measured? })
+}
+
+async fn points(
+    node: &RealNode,
+    runtime: &FakeRuntime,
+    numbers: &[usize],
+    idle: Duration,
+) -> anyhow::Result<Vec<Point>> {
+    let watched = Watched::of(node)?;
+    let mut points = Vec::new();
+    let mut there = 0;
+    for pods in numbers {
+        node::start(node, there..*pods).await?;
+        there = *pods;
+        runtime.log().clear();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = watched.cpu()?;
+        tokio::time::sleep(idle).await;
+        let idle_cpu = watched.cpu()?.since(&before).per_second(idle);
+        points.push(Point { pods: *pods, memory: watched.memory()?, idle_cpu });
+    }
+    node::stop(node, 0..there).await?;
+    Ok(points)
+}
+
+impl Growth {
+    /// The table: PSS by process, and what each further pod takes.
+    pub fn table(&self) -> String {
+        let mut text = format!("{}: {}.\n\n| PSS, MiB |", self.machine.date, self.machine.name());
+        for point in &self.points {
+            // Writing to a String cannot fail.
+            let _ = write!(text, " {} pods |", point.pods);
+        }
+        text.push_str(" per pod, KiB |\n|---|");
+        text.push_str(&"---|".repeat(self.points.len() + 1));
+        text.push('\n');
+        let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return text };
+        let more = last.pods.saturating_sub(first.pods).max(1);
+        let mut row = |name: &str, of: &dyn Fn(&Point) -> u64| {
+            let _ = write!(text, "| {name} |");
+            for point in &self.points {
+                let _ = write!(text, " {:.1} |", report::float(of(point)) / 1024.0);
+            }
+            let per_pod = report::float(of(last).saturating_sub(of(first))) / report::float(more as u64);
+            let _ = writeln!(text, " {per_pod:.1} |");
+        };
+        for name in first.memory.keys() {
+            row(name, &|point| point.memory.get(name).map_or(0, |memory| memory.pss_kib));
+        }
+        row("all", &|point| point.memory.values().map(|memory| memory.pss_kib).sum());
+        let idle = self
+            .points
+            .iter()
+            .map(|point| format!("{:.2} % at {} pods", point.idle_cpu.ours() * 100.0, point.pods));
+        let _ = writeln!(
+            text,
+            "\nIdle CPU of all processes, of one CPU: {}.",
+            idle.collect::<Vec<_>>().join(", ")
+        );
+        text
+    }
+}
