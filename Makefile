@@ -12,7 +12,7 @@ help: ## This text.
 
 run: packages ## Build, start a node without a cluster (private containerd, a sample pod) and show it. Ctrl-C ends it.
 	@echo "==> building bulkhead ($(PROFILE))" >&2
-	@$(CARGO) build --locked --profile $(PROFILE) -p bulkhead
+	@$(CARGO) build --locked --profile $(PROFILE) --workspace --bin bulkhead
 	@echo "==> building containerd, runc and crictl (minutes the first time, kept for the next)" >&2
 	@peers="$$(tests/peers/build)" && exec target/$(PROFILE_DIR)/bulkhead up --containerd private --peers "$$peers" --demo $(UP_FLAGS)
 
