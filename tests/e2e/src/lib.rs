@@ -2,7 +2,6 @@
 //! the real thing under its launcher on real peers ([`real_node`]).
 
 pub mod fake_node;
-pub mod footprint;
 pub mod pods;
 pub mod real_node;
 pub mod wait;
