@@ -37,6 +37,20 @@ pub struct Limits {
     pub disk: Option<Threshold>,
 }
 
+impl Limits {
+    /// From the fields of KubeletConfiguration that have these names. A negative number counts as 0, and a threshold that
+    /// cannot be understood as none.
+    pub fn configured(max_pods: i32, pods_per_core: i32, eviction_hard: &BTreeMap<String, String>) -> Self {
+        let threshold = |signal: &str| eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
+        Self {
+            max_pods: u64::try_from(max_pods).unwrap_or(0),
+            pods_per_core: u64::try_from(pods_per_core).unwrap_or(0),
+            memory: threshold("memory.available"),
+            disk: threshold("nodefs.available"),
+        }
+    }
+}
+
 /// A part that is kept free.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Threshold {

@@ -9,14 +9,7 @@ use crate::host::HostFacts;
 
 /// What the configuration says about the node's resources.
 pub(crate) fn limits(config: &KubeletConfiguration) -> Limits {
-    let threshold =
-        |signal: &str| config.eviction_hard.get(signal).and_then(|text| rules::Threshold::parse(text));
-    Limits {
-        max_pods: u64::try_from(config.max_pods).unwrap_or(0),
-        pods_per_core: u64::try_from(config.pods_per_core).unwrap_or(0),
-        memory: threshold("memory.available"),
-        disk: threshold("nodefs.available"),
-    }
+    Limits::configured(config.max_pods, config.pods_per_core, &config.eviction_hard)
 }
 
 /// `status.capacity`.

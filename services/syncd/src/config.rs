@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bulkhead_cgroup::CgroupPath;
 use bulkhead_model::admission::Node;
-use bulkhead_model::capacity::{Limits, Threshold, allocatable};
+use bulkhead_model::capacity::{Limits, allocatable};
 use bulkhead_model::dns::ClusterDns;
 use bulkhead_model::quantity::{Format, Quantity};
 use bulkhead_model::resources::{self, CgroupSettings};
@@ -76,7 +76,10 @@ impl Settings {
         let pods_dir = flags.root_dir.join("pods");
         let machine = machine::machine(&flags.root_dir);
         let node = Node {
-            allocatable: allocatable(&machine, &limits(config)),
+            allocatable: allocatable(
+                &machine,
+                &Limits::configured(config.max_pods, config.pods_per_core, &config.eviction_hard),
+            ),
             labels: machine::labels(&flags.node_name()),
             unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
             confinement: machine::kernel(),
@@ -120,16 +123,5 @@ impl Settings {
             },
             node_ips: flags.node_ips().iter().map(IpAddr::to_string).collect(),
         })
-    }
-}
-
-/// What the configuration says about the node's resources.
-fn limits(config: &bulkhead_config::KubeletConfiguration) -> Limits {
-    let threshold = |signal: &str| config.eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
-    Limits {
-        max_pods: u64::try_from(config.max_pods).unwrap_or(0),
-        pods_per_core: u64::try_from(config.pods_per_core).unwrap_or(0),
-        memory: threshold("memory.available"),
-        disk: threshold("nodefs.available"),
     }
 }
