@@ -5,7 +5,7 @@ CARGO ?= cargo
 PROFILE ?= dev
 PROFILE_DIR := $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: run test bench lint fmt deny packages peers help
+.PHONY: run test bench fuzz lint fmt deny packages peers help
 
 help: ## This text.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -24,9 +24,16 @@ test: packages peers ## Every test that CI runs.
 bench: packages ## Pods through bulkhead and straight over CRI; the table goes to docs/bench.md.
 	@echo "==> building bulkhead and its benchmark (release)" >&2
 	@$(CARGO) build --locked --release -p bulkhead -p bulkhead-bench
-	@export BULKHEAD_PEERS="$$(tests/peers/build)" && \
+	@export BULKHEAD_PEERS="$${BULKHEAD_PEERS:-$$(tests/peers/build)}" && \
 	  target/release/bulkhead-bench --json target/bench.json --document docs/bench.md $(BENCH_FLAGS) && \
 	  target/release/bulkhead-bench --fake --json target/growth.json --document docs/bench.md
+
+MINUTES ?= 5
+fuzz: ## Fuzz one target: make fuzz TARGET=manifest (docs/fuzzing.md; needs cargo-fuzz and a nightly compiler).
+	@test -n "$(TARGET)" || { echo "which one? TARGET=... of: $$(ls fuzz/seeds | tr '\n' ' ')" >&2; exit 2; }
+	@mkdir -p fuzz/corpus/$(TARGET)
+	@$(CARGO) +nightly fuzz run --release --debug-assertions $(TARGET) fuzz/corpus/$(TARGET) fuzz/seeds/$(TARGET) -- \
+	  -max_total_time=$$(($(MINUTES) * 60)) -malloc_limit_mb=256 -rss_limit_mb=2048
 
 lint: ## Formatting, lints as errors, and the crates alone that must stay small.
 	@echo "==> format and lints" >&2

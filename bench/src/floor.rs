@@ -18,15 +18,25 @@ use crate::measure::Starts;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Starts and removes `pods` pods, `parallel` at a time. The node's processes are halted meanwhile.
+/// Starts and removes `pods` pods, `parallel` at a time, with nobody else on the runtime.
 pub async fn measure(node: &RealNode, pods: usize, parallel: usize) -> anyhow::Result<Starts> {
-    let processes = node.processes();
+    undisturbed(node, async || alone(node, pods, parallel).await).await
+}
+
+/// Does something while the node's processes are halted: all but the gate, since a runtime waits for whoever holds its stream
+/// of events and does not read it. The gate reads on, and has nothing else to do.
+pub async fn undisturbed<T>(
+    node: &RealNode,
+    work: impl AsyncFnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut processes = node.processes();
+    processes.remove("crigate");
     let all = |what| processes.values().for_each(|(pid, _)| signal(*pid, what));
     all(Signal::SIGSTOP);
-    let measured = alone(node, pods, parallel).await;
+    let done = work().await;
     all(Signal::SIGCONT);
     node.healthy().await;
-    measured
+    done
 }
 
 async fn alone(node: &RealNode, pods: usize, parallel: usize) -> anyhow::Result<Starts> {

@@ -5,6 +5,7 @@
 
 mod floor;
 mod growth;
+mod kubelet;
 mod machine;
 mod measure;
 mod node;
@@ -31,6 +32,9 @@ struct Flags {
     /// Seconds over which idle CPU is measured.
     #[arg(long, default_value_t = 60)]
     idle: u64,
+    /// Measures the real kubelet as well, in a cluster of its own: `tests/peers/build cluster` must be first in BULKHEAD_PEERS.
+    #[arg(long)]
+    kubelet: bool,
     /// Memory at several numbers of pods instead, on a fake runtime.
     #[arg(long)]
     fake: bool,
@@ -78,10 +82,12 @@ async fn run(flags: &Flags) -> anyhow::Result<Report> {
     outcome
 }
 
-/// Another agent on the same runtime, such as the kubelet with a cluster of its own, would be one more [`Agent`] here.
 async fn measure(flags: &Flags, node: &RealNode) -> anyhow::Result<Report> {
     let before = floor::measure(node, flags.pods, flags.parallel).await?;
-    let bulkhead = through_bulkhead(flags, node).await?;
+    let mut agents = vec![through_bulkhead(flags, node).await?];
+    if flags.kubelet {
+        agents.push(kubelet::measure(node, flags.pods, Duration::from_secs(flags.idle)).await?);
+    }
     let after = floor::measure(node, flags.pods, flags.parallel).await?;
     Ok(Report {
         machine: machine::Machine::this(),
@@ -89,7 +95,7 @@ async fn measure(flags: &Flags, node: &RealNode) -> anyhow::Result<Report> {
         pods: flags.pods,
         parallel: flags.parallel,
         floor: [before, after],
-        agents: vec![bulkhead],
+        agents,
     })
 }
 

@@ -84,7 +84,8 @@ async fn pods_of(gateway: &mut GatewayClient<PeerChannel>) -> anyhow::Result<Vec
     Ok(pods)
 }
 
-fn is_running(pod: &Pod) -> bool {
+/// Whether every container of a pod runs.
+pub fn is_running(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     let containers = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();

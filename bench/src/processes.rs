@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::Context;
 use bulkhead_e2e::real_node::RealNode;
 use procfs::process::Process;
 use serde::Serialize;
@@ -37,6 +38,13 @@ impl Watched {
             all.insert(CONTAINERD.to_owned(), i32::try_from(runtime)?);
         }
         Ok(Self(all))
+    }
+
+    /// One process and a node's containerd.
+    pub fn one(name: &str, pid: i32, node: &RealNode) -> anyhow::Result<Self> {
+        let runtime = node.runtime_pid().context("no containerd")?;
+        let all = [(name.to_owned(), pid), (CONTAINERD.to_owned(), i32::try_from(runtime)?)];
+        Ok(Self(all.into()))
     }
 
     /// CPU used since each one's start.

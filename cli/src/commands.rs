@@ -1,4 +1,4 @@
-//! Commands that ask a running node. They change nothing: everything here is a read, as root, over the processes' sockets.
+//! Commands that ask a running node, as root, over the processes' sockets. They change nothing, but for [`submit`].
 
 mod age;
 pub mod config;
@@ -10,6 +10,7 @@ mod pod_row;
 pub mod policy;
 mod spans;
 pub mod status;
+pub mod submit;
 mod table;
 pub mod trace;
 

@@ -12,7 +12,8 @@ mod up;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use bulkhead_config::Given;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "bulkhead", version, about = "The Kubernetes node agent in watertight compartments")]
@@ -26,6 +27,10 @@ struct CommandLine {
 enum Command {
     /// Start a whole node: the container runtime and every process under a user of its own. Ctrl-C stops it.
     Up(up::Flags),
+    /// Run pods of a file, until they are deleted.
+    Run(commands::submit::RunFlags),
+    /// End a pod that was started with `run`.
+    Delete(commands::submit::DeleteFlags),
     /// Show pods.
     Get(commands::get::Flags),
     /// Show a container's log.
@@ -53,13 +58,20 @@ fn main() -> ExitCode {
     if let Some(exit) = processes::dispatch(std::env::args_os()) {
         return exit.into();
     }
-    let done = match CommandLine::parse().command {
-        Command::Up(flags) => up::run(&flags),
+    let (command, kubelets) = match parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
+        // Help and version come this way too.
+        Err(error) => error.exit(),
+    };
+    let done = match command {
+        Command::Up(flags) => up::run(&flags, &kubelets),
+        Command::Run(flags) => commands::submit::run(&flags),
+        Command::Delete(flags) => commands::submit::delete(&flags),
         Command::Get(flags) => commands::get::run(&flags),
         Command::Logs(flags) => commands::logs::run(&flags),
         Command::Status(flags) => commands::status::run(&flags),
         Command::Trace(flags) => commands::trace::run(&flags),
-        Command::Config(flags) => commands::config::run(&flags),
+        Command::Config(flags) => commands::config::run(&flags, &kubelets),
         Command::Policy(flags) => commands::policy::run(&flags),
         Command::Units(flags) => units::run(&flags),
         Command::PrepareCgroups(flags) => prepare_cgroups::run(&flags),
@@ -73,5 +85,54 @@ fn main() -> ExitCode {
             output::complain(&format!("bulkhead: {error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The command, and those of the kubelet's flags that were given with it: `up` and `config check` take them all.
+fn parse(
+    arguments: impl IntoIterator<Item = std::ffi::OsString>,
+) -> Result<(Command, Vec<Given>), clap::Error> {
+    let found = command_line().try_get_matches_from(arguments)?;
+    let kubelets = bulkhead_service::given(innermost(&found));
+    Ok((CommandLine::from_arg_matches(&found)?.command, kubelets))
+}
+
+fn command_line() -> clap::Command {
+    CommandLine::command()
+        .mut_subcommand("up", |up| up.args(bulkhead_service::kubelet_args()))
+        .mut_subcommand("config", |config| {
+            config.mut_subcommand("check", |check| check.args(bulkhead_service::kubelet_args()))
+        })
+}
+
+fn innermost(found: &ArgMatches) -> &ArgMatches {
+    found.subcommand().map_or(found, |(_, inner)| innermost(inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Vec<String>, clap::Error> {
+        let (_, kubelets) = parse(line.split(' ').map(Into::into))?;
+        Ok(kubelets.iter().map(|given| format!("{}={}", given.written(), given.values.join("+"))).collect())
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn up_and_config_check_take_the_flags_of_the_kubelet() {
+        let flags = parsed(
+            "bulkhead config check f --max-pods 5 -v=4 --cpu-cfs-quota --cluster-dns=a --cluster-dns=b",
+        );
+        assert_eq!(flags.unwrap(), ["--cluster-dns=a+b", "--cpu-cfs-quota=true", "--max-pods=5", "--v=4"]);
+        assert_eq!(parsed("bulkhead up --max-pods=5 --config f").unwrap(), ["--max-pods=5"]);
+        assert_eq!(parsed("bulkhead status").unwrap(), Vec::<String>::new());
+        assert!(parsed("bulkhead config check f --max-podz 5").is_err());
+        assert!(parsed("bulkhead config check").is_err(), "which one?");
+        assert!(parsed("bulkhead config check --config f --root-dir /r --node-ip 10.0.0.1").is_ok());
     }
 }

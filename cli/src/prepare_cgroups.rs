@@ -19,7 +19,7 @@ pub struct Flags {
 
 /// Prepares them; safe to repeat.
 pub fn run(flags: &Flags) -> anyhow::Result<()> {
-    let loaded = bulkhead_config::load(flags.config.as_deref(), flags.config_dir.as_deref())?;
+    let loaded = bulkhead_config::load(flags.config.as_deref(), flags.config_dir.as_deref(), &[])?;
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let identities = Identities::from_accounts(&read("/etc/passwd"), &read("/etc/group"))?;
     let syncd = identities.process.get("syncd").context("there is no user `syncd`")?;

@@ -24,6 +24,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use bulkhead_config::Given;
 use tokio::time::Instant;
 
 use crate::output;
@@ -59,6 +60,9 @@ pub struct Flags {
     /// KubeletConfiguration to start from. Where pods, logs, cgroups and the runtime are is up to the launcher.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Folder of *.conf files that are laid over it.
+    #[arg(long, value_name = "DIR")]
+    config_dir: Option<PathBuf>,
     /// Policy file: what pods may ask of the runtime. Read once; without it, what the kubelet allows.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -84,11 +88,14 @@ pub struct Flags {
     #[arg(long)]
     keep_pods: bool,
     /// Name of the node instead of the machine's.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", alias = "hostname-override")]
     node_name: Option<String>,
-    /// What the processes log, as in `info` or `syncd=debug,info`.
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    log: String,
+    /// Addresses of the node on the machine's network, primary one first; found out when not given.
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    node_ip: Vec<std::net::IpAddr>,
+    /// What the processes log, as in `info` or `syncd=debug,info`; without it, `logging.verbosity` of the configuration.
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
 }
 
 fn containerd_of(text: &str) -> Result<Containerd, String> {
@@ -105,24 +112,24 @@ fn containerd_of(text: &str) -> Result<Containerd, String> {
     }
 }
 
-/// Runs a node until it is told to stop.
-pub fn run(flags: &Flags) -> anyhow::Result<()> {
+/// Runs a node until it is told to stop. Its processes get the kubelet's flags that were given.
+pub fn run(flags: &Flags, kubelets: &[Given]) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("`bulkhead up` needs root, to give each process a user of its own: run it with sudo");
     }
     // What is made has the modes that it is given, and the runtime's files are not at the mercy of a strict shell.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start the runtime")?.block_on(live(flags))
+    runtime.context("cannot start the runtime")?.block_on(live(flags, kubelets))
 }
 
-async fn live(flags: &Flags) -> anyhow::Result<()> {
+async fn live(flags: &Flags, kubelets: &[Given]) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut interrupts = Interrupts::listen()?;
     let layout = Layout::make(&flags.state)?;
     let _lock = lock(&layout)?;
     // Everything that can be found missing is, before anything is made.
-    let node = Node::plan(flags, layout)?;
+    let node = Node::plan(flags, kubelets, layout)?;
     let demo = if flags.demo || flags.demo_once { Some(Demo::plan(&node)?) } else { None };
 
     let mut programs = Programs::default();

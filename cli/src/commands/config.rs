@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use bulkhead_config::{Examined, Files, Given};
 
 use crate::output;
 
@@ -15,29 +16,86 @@ pub struct Flags {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Check a KubeletConfiguration file. Every problem is named with file, line, field and what to do.
+    /// Check a KubeletConfiguration, and the kubelet's flags. Every problem is named with file, line, field and what to do.
+    ///
+    /// Ends with an error when a process would refuse it, and also when it holds names that a process would ignore with a
+    /// warning.
     Check {
         /// The file.
-        file: PathBuf,
+        #[arg(required_unless_present = "config")]
+        file: Option<PathBuf>,
+        /// The same, as the processes take it.
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
         /// Folder of *.conf files that are laid over it.
         #[arg(long, value_name = "DIR")]
         config_dir: Option<PathBuf>,
-        /// Print the whole configuration that comes of it, as /configz shows it.
+        /// Print the whole configuration that comes of it, as /configz shows it, even if it would be refused.
         #[arg(long)]
         print: bool,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        root_dir: Option<PathBuf>,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        hostname_override: Option<String>,
+        /// As the processes take it.
+        #[arg(long, hide = true, value_delimiter = ',')]
+        node_ip: Vec<std::net::IpAddr>,
     },
 }
 
-/// Checks.
-pub fn run(flags: &Flags) -> anyhow::Result<()> {
-    let Command::Check { file, config_dir, print } = &flags.command;
-    let loaded = bulkhead_config::load(Some(file), config_dir.as_deref())?;
-    let mut text: String = loaded.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-    if *print {
-        text.push_str(&loaded.config.to_configz_json().context("cannot print the configuration")?);
+/// Checks. `kubelets` are those of the kubelet's flags that were given.
+pub fn run(flags: &Flags, kubelets: &[Given]) -> anyhow::Result<()> {
+    let Command::Check { file, config, config_dir, print, .. } = &flags.command;
+    let file = file.as_deref().or(config.as_deref());
+    let examined = Files::read(file, config_dir.as_deref())?.examine(kubelets)?;
+    output::print(&report(&examined, *print)?)?;
+    let ignored = examined.ignored.len();
+    examined.accept()?;
+    if ignored > 0 {
+        bail!("names that a process ignores: {ignored}, see the warnings");
+    }
+    let name = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
+    if *print { Ok(()) } else { output::print(&format!("{name}good\n")) }
+}
+
+/// Warnings, and the configuration or what is worth seeing of it. Pure.
+fn report(examined: &Examined, print: bool) -> anyhow::Result<String> {
+    let ignored = examined.ignored.iter().map(|problem| format!("warning: {problem}\n"));
+    let warnings = examined.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+    let mut text: String = ignored.chain(warnings).collect();
+    if print {
+        text.push_str(&examined.config.to_configz_json().context("cannot print the configuration")?);
         text.push('\n');
     } else {
-        text.push_str(&format!("{}: good\n", file.display()));
+        text.extend(examined.config.eviction_lines().into_iter().map(|line| format!("eviction: {line}\n")));
     }
-    output::print(&text)
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_config::{Source, examine};
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_shown_although_it_would_be_refused() {
+        let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                    MaxPods: 1\nevictionHard: {memory.available: 0%, nodefs.available: 5%}\n";
+        let examined = examine(&[Source { name: "f", text: text.as_bytes() }], &[]).unwrap();
+        let shown = report(&examined, false).unwrap();
+        let lines: Vec<_> = shown.lines().collect();
+        assert!(lines[0].starts_with("warning: f:3:1: field MaxPods"), "{shown}");
+        let eviction =
+            ["eviction: memory.available: switched off by 0%", "eviction: nodefs.available < 5%: at once"];
+        assert_eq!(lines[1..], eviction);
+        let printed = report(&examined, true).unwrap();
+        assert!(
+            printed.contains(r#""evictionHard":{"memory.available":"0%","nodefs.available":"5%"}"#),
+            "{printed}"
+        );
+        assert!(examined.accept().is_err());
+    }
 }

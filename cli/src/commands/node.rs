@@ -143,11 +143,16 @@ fn choose(pods: Vec<Pod>, name: &str, namespace: Option<&str>) -> anyhow::Result
     }
 }
 
-/// A failed call for people: what to do about it.
+/// A failed call of the gateway for people: what to do about it.
 pub fn explain(status: Status) -> anyhow::Error {
+    explain_of("gateway", status)
+}
+
+/// As [`explain`], of any process.
+pub fn explain_of(process: &str, status: Status) -> anyhow::Error {
     if std::error::Error::source(&status).is_some() {
         return anyhow!(
-            "gateway does not answer ({}): is the node up? `bulkhead up` starts one, `bulkhead status` shows who is missing",
+            "{process} does not answer ({}): is the node up? `bulkhead up` starts one, `bulkhead status` shows who is missing",
             super::peer::why(&status)
         );
     }

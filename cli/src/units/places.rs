@@ -12,11 +12,12 @@ pub const CONFIG_DIR: &str = "/etc/bulkhead/config.d";
 pub const PROGRAM: &str = "/usr/bin/bulkhead";
 
 /// What the names of access.toml's paths stand for: the kubelet's folders, and the defaults of the processes' flags.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 6] = [
     ("{run}", "/run/bulkhead"),
     ("{root}", "/var/lib/kubelet"),
     ("{state}", "/var/lib/bulkhead"),
     ("{logs}", "/var/log/pods"),
+    ("{links}", "/var/log/containers"),
     ("{cgroups}", "/sys/fs/cgroup"),
 ];
 
@@ -41,6 +42,7 @@ pub fn folders() -> Vec<Folder> {
         folder("{root}/pods", "0750", "syncd", GROUP),
         // Setgid: log files that the runtime makes get the group of those who read logs.
         folder("{logs}", "2750", "syncd", LOG_GROUP),
+        folder("{links}", "0755", "syncd", LOG_GROUP),
         folder("{state}", "0755", "root", "root"),
     ];
     for (name, row) in &ACCESS.process {

@@ -36,6 +36,8 @@ RestartPreventExitStatus=2 3
         text,
         "EnvironmentFile=-/etc/bulkhead/{name}.env\n\
          ExecStart=@{PROGRAM} {name} --config {CONFIG} --config-dir {CONFIG_DIR} $FLAGS\n\
+         # One slice for all of them: its cgroup is what statistics name `kubelet`.\n\
+         Slice=bulkhead.slice\n\
          User={0}\nGroup={0}\nSupplementaryGroups={1}\n",
         row.user,
         row.groups.join(" ")

@@ -93,6 +93,7 @@ fn folders_are_those_of_the_launcher() {
         ("/run/bulkhead", "/s/run"),
         ("/var/lib/kubelet", "/s/root"),
         ("/var/log/pods", "/s/logs/pods"),
+        ("/var/log/containers", "/s/logs/containers"),
         ("/var/lib/bulkhead", "/s/state"),
     ];
     let uid = |user: &str| identities.process.get(user).map_or(0, |identity| identity.uid);
@@ -111,7 +112,7 @@ fn folders_are_those_of_the_launcher() {
 #[test]
 fn the_sample_configuration_is_one() {
     let file = checked_in().join("config.yaml");
-    let loaded = bulkhead_config::load(Some(&file), None).unwrap();
+    let loaded = bulkhead_config::load(Some(&file), None, &[]).unwrap();
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     assert_eq!(loaded.config.pod_logs_dir, places::path("{logs}"));
 }

@@ -46,6 +46,7 @@ pub fn plan(layout: &Layout, identities: &Identities) -> anyhow::Result<Vec<Fold
         folder(layout.logs(), ROOT, 0o755),
         // Setgid: the runtime makes log files 0640, and this gives them the group of those who read logs.
         folder(layout.pod_logs(), shared(syncd, logs), 0o2750),
+        folder(layout.log_links(), shared(syncd, logs), 0o755),
         folder(layout.manifests(), ROOT, 0o755),
         folder(layout.states(), ROOT, 0o755),
         folder(layout.config_dir(), ROOT, 0o755),

@@ -82,6 +82,11 @@ impl Layout {
         self.logs().join("pods")
     }
 
+    /// Folder of links to pods' logs: beside `podLogsDir`.
+    pub fn log_links(&self) -> PathBuf {
+        self.logs().join("containers")
+    }
+
     /// `staticPodPath`.
     pub fn manifests(&self) -> PathBuf {
         self.state.join("manifests")

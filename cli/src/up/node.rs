@@ -1,7 +1,7 @@
 //! One node: decided by [`Node::plan`], made ready by [`Node::prepare`], started by [`Node::start`].
 
 use std::ffi::OsString;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use bulkhead_api::access::ACCESS;
 use bulkhead_base::SystemClock;
 use bulkhead_cgroup::{CgroupPath, Mounts, Owner};
+use bulkhead_config::{Files, Given};
 use bulkhead_ipc::{Channels, Identities, PeerBoard, PeerChannel};
 use futures::future::join_all;
 
@@ -22,7 +23,7 @@ use super::program::Program;
 use super::supervisor::{Probe, READY, Supervised};
 use super::{Containerd, Flags, Network, command, folders, netns};
 use crate::commands::peer::{missing, serving};
-use crate::processes;
+use crate::{output, processes};
 
 /// Everything that is decided about a node before it is made.
 pub struct Node {
@@ -36,9 +37,10 @@ pub struct Node {
     pub own_network: bool,
     /// Its name.
     pub name: String,
+    node_ips: Vec<IpAddr>,
     config: NodeConfig,
     policy: Option<String>,
-    log: String,
+    log: Option<String>,
 }
 
 /// The container runtime of a node.
@@ -60,7 +62,7 @@ pub struct Programs {
 
 impl Node {
     /// Decides, and finds out what is missing. Makes nothing.
-    pub fn plan(flags: &Flags, layout: Layout) -> anyhow::Result<Self> {
+    pub fn plan(flags: &Flags, kubelets: &[Given], layout: Layout) -> anyhow::Result<Self> {
         let identities = Arc::new(Identities::from_base(flags.uid_base));
         folders::check(&layout, &identities)?;
         let (runtime, socket) = match &flags.containerd {
@@ -82,7 +84,11 @@ impl Node {
         };
         // Bridges need it too.
         netns::check()?;
-        let config = NodeConfig::new(flags.config.as_deref(), &layout, &socket)?;
+        if own_network && !flags.node_ip.is_empty() {
+            bail!("--node-ip needs --network host: a network of the node's own has its own address");
+        }
+        let files = Files::read(flags.config.as_deref(), flags.config_dir.as_deref())?;
+        let config = NodeConfig::new(files, kubelets, &layout, &socket)?;
         let policy = flags.policy.as_deref().map(policy_text).transpose()?;
         let port = config.config.healthz_port;
         if !own_network && port != 0 {
@@ -93,12 +99,15 @@ impl Node {
         }
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = flags.node_name.clone().unwrap_or_else(host).trim().to_lowercase();
-        Ok(Self { layout, identities, runtime, own_network, name, config, policy, log: flags.log.clone() })
+        let node_ips = if own_network { vec![netns::NODE_IP] } else { flags.node_ip.clone() };
+        let log = flags.log.clone();
+        Ok(Self { layout, identities, runtime, own_network, node_ips, name, config, policy, log })
     }
 
     /// Makes folders, cgroups and the network, or completes what an earlier life left of them.
     pub async fn prepare(&self) -> anyhow::Result<()> {
         let layout = &self.layout;
+        self.config.warnings.iter().for_each(|warning| output::event(&format!("warning: {warning}")));
         folders::write_identities(layout, &self.identities)?;
         folders::make(layout, &self.identities)?;
         folders::install_programs(layout)?;
@@ -181,14 +190,18 @@ impl Node {
             flag("--state-dir", layout.states().into()),
             flag("--identities", layout.identities().into()),
             flag("--hostname-override", self.name.clone().into()),
-            flag("--log", self.log.clone().into()),
         ]
         .into_iter()
         .flatten()
         .collect();
-        if self.own_network {
-            arguments.extend(flag("--node-ip", netns::NODE_IP.to_string().into()));
+        if let Some(log) = &self.log {
+            arguments.extend(flag("--log", log.into()));
         }
+        if !self.node_ips.is_empty() {
+            let ips: Vec<String> = self.node_ips.iter().map(IpAddr::to_string).collect();
+            arguments.extend(flag("--node-ip", ips.join(",").into()));
+        }
+        arguments.extend(self.config.flags().map(OsString::from));
         if name == "crigate" && self.policy.is_some() {
             arguments.extend(flag("--policy", layout.policy().into()));
         }

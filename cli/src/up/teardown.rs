@@ -20,6 +20,8 @@ use super::supervisor::Supervised;
 use super::{folders, netns};
 use crate::output;
 
+/// Pods submitted by hand, in syncd's folder: what the node is to run stays, as manifests do.
+const SUBMITTED: &str = "submitted.json";
 /// How long killed processes may take to leave their cgroups.
 const CGROUPS: Duration = Duration::from_secs(15);
 /// How long the runtime may take to answer before pods are removed without it.
@@ -143,9 +145,10 @@ async fn clear(node: &Node) -> Vec<anyhow::Error> {
     if wrong.is_empty() {
         wrong.extend(empty(&layout.pods()).err());
         wrong.extend(empty(&layout.pod_logs()).err());
+        wrong.extend(empty(&layout.log_links()).err());
         // What processes remember is about pods that are no more: a next start must not take theirs for the same run.
         for process in ACCESS.process.keys() {
-            wrong.extend(empty(&layout.states().join(process)).err());
+            wrong.extend(empty_but(&layout.states().join(process), &[SUBMITTED]).err());
         }
         if private {
             wrong.extend(remove(&layout.volatile()).err());
@@ -228,12 +231,19 @@ fn below(word: &[u8], folder: &[u8]) -> bool {
 }
 
 fn empty(folder: &Path) -> anyhow::Result<()> {
+    empty_but(folder, &[])
+}
+
+fn empty_but(folder: &Path, kept: &[&str]) -> anyhow::Result<()> {
     let name = || format!("cannot empty {}", folder.display());
     if !folder.is_dir() {
         return Ok(());
     }
     for entry in std::fs::read_dir(folder).with_context(name)? {
-        remove(&entry.with_context(name)?.path())?;
+        let path = entry.with_context(name)?.path();
+        if !kept.iter().any(|kept| path.ends_with(kept)) {
+            remove(&path)?;
+        }
     }
     Ok(())
 }

@@ -86,6 +86,14 @@ impl CrashBackoff {
         }
     }
 
+    /// Takes over what an earlier life knew: `key` failed last at `last` and had to wait `delay` from then. What is known of
+    /// `key` already stands.
+    pub fn adopt(&mut self, key: &str, delay: Duration, last: Duration) {
+        if !self.entries.contains_key(key) {
+            self.entries.insert(key.to_owned(), Entry { delay: delay.min(self.longest), last });
+        }
+    }
+
     /// Forgets `key`.
     pub fn reset(&mut self, key: &str) {
         self.entries.remove(key);
@@ -130,5 +138,18 @@ mod tests {
         assert_eq!(backoff.remaining("b", now + S(601), now + S(602)), S(0), "it ran well for ten minutes");
         backoff.collect(now + S(5000));
         assert_eq!(backoff.delay("b"), S(0));
+    }
+
+    #[test]
+    fn an_earlier_lifes_delays_go_on_where_they_were() {
+        let mut backoff = CrashBackoff::new(S(10), S(300));
+        backoff.adopt("a", S(40), S(100));
+        assert_eq!(backoff.remaining("a", S(105), S(110)), S(35));
+        assert_eq!(backoff.remaining("a", S(701), S(702)), S(0), "it ran well for ten minutes");
+        assert_eq!(backoff.fail("a", S(145)), S(80));
+        backoff.adopt("a", S(10), S(0));
+        assert_eq!(backoff.delay("a"), S(80), "this life knows better");
+        backoff.adopt("b", S(5000), S(0));
+        assert_eq!(backoff.delay("b"), S(300), "the longest wait may have been shortened since");
     }
 }

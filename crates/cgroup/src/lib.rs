@@ -14,8 +14,11 @@
 //! - list processes and statistics: its readers turn a vanished or malformed file into zeros or an empty list, and have
 //!   no bound, no PSI.
 
+mod details;
 mod error;
 mod file;
+#[doc(hidden)]
+pub mod fuzz;
 mod layout;
 mod limits;
 mod manager;
@@ -29,11 +32,15 @@ mod fixture;
 #[cfg(test)]
 mod real_tests;
 
+pub use details::{Detail, processes, read_details};
 pub use error::CgroupError;
 pub use layout::{CgroupName, CgroupPath, Layout, PodCgroup, PodUid, QosTier};
 pub use limits::{Ceiling, Limits, weight_of_shares};
 pub use manager::CgroupManager;
 pub use mounts::{Mounts, Version};
 pub use prepare::{Owner, TearDown, prepare, tear_down};
-pub use stats::{CgroupStats, MemoryStats, Pressure, PressureLine, PressureStats, read_root, read_stats};
+pub use stats::{
+    CgroupStats, MemoryStats, Pressure, PressureLine, PressureStats, read_machine_pressure, read_root,
+    read_stats,
+};
 pub use tree::{Killed, Removal};

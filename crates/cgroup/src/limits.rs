@@ -60,6 +60,12 @@ pub fn weight_of_shares(shares: u64) -> u64 {
     1 + above * 9999 / (most - least)
 }
 
+/// CPU shares for `cpu.weight`: the way back, as the kubelet's metrics take it.
+pub(crate) fn shares_of_weight(weight: u64) -> u64 {
+    let (least, most) = (*SHARES.start(), *SHARES.end());
+    least + weight.clamp(1, 10_000).saturating_sub(1) * (most - least) / 9999
+}
+
 /// Writes to `path` what differs from `limits`; answers with the files that it wrote, in order.
 pub(crate) fn apply(
     mounts: &Mounts,
@@ -251,7 +257,7 @@ fn apply_cpu_v2(knobs: &Knobs, limits: &Limits, written: &mut Vec<&'static str>)
 }
 
 /// `$QUOTA $PERIOD` of `cpu.max`, in microseconds.
-fn parse_cpu_max(text: &str) -> Option<(Ceiling, u64)> {
+pub(crate) fn parse_cpu_max(text: &str) -> Option<(Ceiling, u64)> {
     let mut words = text.split_whitespace();
     let quota = parse_ceiling(words.next()?)?;
     let period = match words.next() {

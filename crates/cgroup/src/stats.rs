@@ -7,7 +7,7 @@ use crate::layout::CgroupPath;
 use crate::{CgroupError, Mounts, file};
 
 /// A v1 limit at or above this is none.
-const V1_UNLIMITED: u64 = 1 << 62;
+pub(crate) const V1_UNLIMITED: u64 = 1 << 62;
 
 /// Figures of one cgroup with everything beneath it, read one file after another: they are of about the same moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,6 +93,15 @@ pub fn read_stats(mounts: &Mounts, path: &CgroupPath) -> Result<Option<CgroupSta
     Ok(if nothing { None } else { Some(stats) })
 }
 
+/// Pressure on the whole machine, from the folder `pressure` of the proc file system in `proc_dir`: what there is where the
+/// root cgroup has none, as on v1. `None` where the kernel keeps none.
+///
+/// # Errors
+/// As [`read_stats`].
+pub fn read_machine_pressure(proc_dir: &Path) -> Result<Option<PressureStats>, CgroupError> {
+    pressures(&proc_dir.join("pressure"), "")
+}
+
 /// Reads the figures of the root cgroup: of the whole machine, as far as the kernel gives them there.
 pub fn read_root(mounts: &Mounts) -> Result<CgroupStats, CgroupError> {
     let path = mounts.hierarchies().first().map(|mount| mount.to_path_buf()).unwrap_or_default();
@@ -149,7 +158,7 @@ fn read_v2(dir: &Path) -> Result<CgroupStats, CgroupError> {
         memory: memory_v2(dir)?,
         pids: number(&dir.join("pids.current"))?,
         oom_kills,
-        pressure: pressures(dir)?,
+        pressure: pressures(dir, ".pressure")?,
     })
 }
 
@@ -169,22 +178,23 @@ fn memory_v2(dir: &Path) -> Result<Option<MemoryStats>, CgroupError> {
     }))
 }
 
-fn limit_v2(path: &Path) -> Result<Option<u64>, CgroupError> {
+pub(crate) fn limit_v2(path: &Path) -> Result<Option<u64>, CgroupError> {
     match file::read_optional(path, file::KNOB_LIMIT)? {
         Some(text) if text.trim() != "max" => parse_number(&text, path).map(Some),
         _ => Ok(None),
     }
 }
 
-fn pressures(dir: &Path) -> Result<Option<PressureStats>, CgroupError> {
+/// Each resource's file is named for it, with a suffix.
+fn pressures(dir: &Path, suffix: &str) -> Result<Option<PressureStats>, CgroupError> {
     let one = |name| {
-        let path = dir.join(name);
+        let path = dir.join(format!("{name}{suffix}"));
         match file::read_optional(&path, file::KNOB_LIMIT)? {
             Some(text) => parse_pressure(&text, &path).map(Some),
             None => Ok(None),
         }
     };
-    match (one("cpu.pressure")?, one("memory.pressure")?, one("io.pressure")?) {
+    match (one("cpu")?, one("memory")?, one("io")?) {
         (Some(cpu), Some(memory), Some(io)) => Ok(Some(PressureStats { cpu, memory, io })),
         _ => Ok(None),
     }
@@ -231,7 +241,7 @@ fn parse_pressure_line(text: &str) -> Option<PressureLine> {
 }
 
 /// The single number in `path`; `None` when it is absent.
-fn number(path: &Path) -> Result<Option<u64>, CgroupError> {
+pub(crate) fn number(path: &Path) -> Result<Option<u64>, CgroupError> {
     match file::read_optional(path, file::KNOB_LIMIT)? {
         Some(text) => parse_number(&text, path).map(Some),
         None => Ok(None),
@@ -245,19 +255,28 @@ fn parse_number(text: &str, path: &Path) -> Result<u64, CgroupError> {
     })
 }
 
+/// Every reader here, given one text.
+pub(crate) fn read_anything(text: &str) {
+    let file = Path::new("x");
+    let _ = (parse_pressure(text, file), parse_number(text, file));
+    let keyed = Keyed { path: file.to_owned(), text: text.to_owned() };
+    let key = text.split_whitespace().next().unwrap_or_default();
+    let _ = (keyed.need("usage_usec"), keyed.get(key));
+}
+
 /// A file of lines `KEY VALUE`.
-struct Keyed {
+pub(crate) struct Keyed {
     path: PathBuf,
     text: String,
 }
 
 impl Keyed {
-    fn read(path: PathBuf) -> Result<Option<Self>, CgroupError> {
+    pub(crate) fn read(path: PathBuf) -> Result<Option<Self>, CgroupError> {
         Ok(file::read_optional(&path, file::KNOB_LIMIT)?.map(|text| Self { path, text }))
     }
 
     /// The value of `key`, if there is such a line. Other lines may be of any form: kernels add new ones.
-    fn get(&self, key: &str) -> Result<Option<u64>, CgroupError> {
+    pub(crate) fn get(&self, key: &str) -> Result<Option<u64>, CgroupError> {
         for (index, line) in self.text.lines().enumerate() {
             let mut words = line.split_whitespace();
             if words.next() != Some(key) {

@@ -239,7 +239,7 @@ fn processes_beneath(top: &Path, found: &mut BTreeSet<u32>) -> Result<(), Cgroup
     Ok(())
 }
 
-fn parse_procs(text: &str, path: &Path) -> Result<Vec<u32>, CgroupError> {
+pub(crate) fn parse_procs(text: &str, path: &Path) -> Result<Vec<u32>, CgroupError> {
     let mut pids = Vec::new();
     for (index, line) in text.lines().enumerate() {
         match line.trim().parse::<u32>() {

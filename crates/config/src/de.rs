@@ -14,41 +14,57 @@ use serde::de::{
 use crate::error::Problem;
 use crate::tree::{Entry, Node, Place, Value, join};
 
-/// Reads `T` from the tree of one or more files. All unknown fields, and one wrong type per top-level field, are told
-/// at once. A null is as if the field were not there.
-pub(crate) fn from_tree<T: DeserializeOwned>(root: &Node, files: &[&str]) -> Result<T, Vec<Problem>> {
+/// Most problems of one kind that are remembered: nobody mends more at a time.
+const MAX_TOLD: usize = 500;
+
+/// What was read of a tree.
+#[derive(Debug)]
+pub(crate) struct Read<T> {
+    /// The fields, or one wrong type per top-level field.
+    pub value: Result<T, Vec<Problem>>,
+    /// Fields that are unknown, which are left out.
+    pub unknown: Vec<Problem>,
+}
+
+/// Reads `T` from the tree of one or more files. A null is as if the field were not there.
+pub(crate) fn from_tree<T: DeserializeOwned>(root: &Node, files: &[&str]) -> Read<T> {
     let mut root = root.clone();
-    let context = Context { files, problems: RefCell::default() };
-    loop {
+    let context = Context { files, unknown: RefCell::default() };
+    let mut problems = Vec::new();
+    let value = loop {
         match T::deserialize(NodeDeserializer { node: &root, path: String::new(), context: &context }) {
-            Ok(value) => {
-                let problems = context.problems.into_inner();
-                return if problems.is_empty() { Ok(value) } else { Err(problems) };
-            }
+            Ok(value) if problems.is_empty() => break Ok(value),
+            Ok(_) => break Err(problems),
             Err(error) => {
                 let top = error.path.split(['.', '[']).next().unwrap_or_default().to_owned();
-                context.add(error);
+                problems.push(context.problem(error));
                 // Without the field that failed, the rest can still be checked.
-                if root.remove(&top).is_none() {
-                    return Err(context.problems.into_inner());
+                if root.remove(&top).is_none() || problems.len() == MAX_TOLD {
+                    break Err(problems);
                 }
             }
         }
-    }
+    };
+    Read { value, unknown: context.unknown.into_inner() }
 }
 
 struct Context<'a> {
     files: &'a [&'a str],
-    problems: RefCell<Vec<Problem>>,
+    unknown: RefCell<Vec<Problem>>,
 }
 
 impl Context<'_> {
-    fn add(&self, error: Error) {
+    fn problem(&self, error: Error) -> Problem {
         let file = |place: Place| place.position(self.files.get(place.file).copied().unwrap_or_default());
-        let problem = Problem { field: error.path, at: error.place.map(file), message: error.message };
-        let mut problems = self.problems.borrow_mut();
-        if !problems.contains(&problem) {
-            problems.push(problem);
+        Problem { field: error.path, at: error.place.map(file), message: error.message }
+    }
+
+    fn add_unknown(&self, error: Error) {
+        let problem = self.problem(error);
+        let mut unknown = self.unknown.borrow_mut();
+        // The tree is read again after each wrong type.
+        if unknown.len() < MAX_TOLD && !unknown.contains(&problem) {
+            unknown.push(problem);
         }
     }
 }
@@ -251,13 +267,17 @@ impl Entries<'_> {
     fn unknown(&self, entry: &Entry, fields: &[&str]) {
         let header: &[&str] = if self.path.is_empty() { &["apiVersion", "kind"] } else { &[] };
         let message = match fields.iter().chain(header).find(|field| field.eq_ignore_ascii_case(&entry.key)) {
-            Some(field) => format!("is unknown: did you mean {field}? Names are case-sensitive"),
+            Some(field) => format!("is unknown and ignored: did you mean {field}? Names are case-sensitive"),
             None => {
-                "is unknown: remove it, or look for its name in the KubeletConfiguration v1beta1 reference"
+                "is unknown and ignored: remove it, or look for its name in the KubeletConfiguration v1beta1 reference"
                     .to_owned()
             }
         };
-        self.context.add(Error { message, path: join(self.path, &entry.key), place: Some(entry.place) });
+        self.context.add_unknown(Error {
+            message,
+            path: join(self.path, &entry.key),
+            place: Some(entry.place),
+        });
     }
 }
 
@@ -319,9 +339,17 @@ mod tests {
         deep_one: i64,
     }
 
-    fn sample(text: &str) -> Result<Sample, Vec<String>> {
+    fn read(text: &str) -> Read<Sample> {
         let root = crate::tree::read(text.as_bytes(), 0, "f").unwrap();
-        from_tree(&root, &["f"]).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+        from_tree(&root, &["f"])
+    }
+
+    fn sample(text: &str) -> Result<Sample, Vec<String>> {
+        read(text).value.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    }
+
+    fn unknown(text: &str) -> Vec<String> {
+        read(text).unknown.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -368,18 +396,6 @@ mod tests {
                 "items: [{}, {deepOne: []}]",
                 "f:1:23: field items[1].deepOne: expected a whole number, found a list",
             ),
-            (
-                "MaxPods: 5",
-                "f:1:1: field MaxPods: is unknown: did you mean maxPods? Names are case-sensitive",
-            ),
-            (
-                "inner: {deepone: 5}",
-                "f:1:9: field inner.deepone: is unknown: did you mean deepOne? Names are case-sensitive",
-            ),
-            (
-                "apiversion: x",
-                "f:1:1: field apiversion: is unknown: did you mean apiVersion? Names are case-sensitive",
-            ),
         ];
         for (text, expected) in table {
             assert_eq!(sample(text), Err(vec![expected.to_owned()]), "{text}");
@@ -387,13 +403,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_unknown_is_named_and_left_out() {
+        let table = [
+            (
+                "MaxPods: 5",
+                "f:1:1: field MaxPods: is unknown and ignored: did you mean maxPods? Names are case-sensitive",
+            ),
+            (
+                "inner: {deepone: 5}",
+                "f:1:9: field inner.deepone: is unknown and ignored: did you mean deepOne? Names are case-sensitive",
+            ),
+            (
+                "apiversion: x",
+                "f:1:1: field apiversion: is unknown and ignored: did you mean apiVersion? Names are case-sensitive",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(sample(text), Ok(Sample::default()), "{text}");
+            assert_eq!(unknown(text), [expected], "{text}");
+        }
+        let many: String = (0..2000).map(|number| format!("f{number}: 1\n")).collect();
+        assert_eq!(unknown(&many).len(), MAX_TOLD);
+    }
+
+    #[test]
     fn everything_wrong_is_told_at_once_and_once() {
-        let found =
-            sample("foo: 1\nmaxPods: x\nbar: ~\nport: -1\nname: fine\ninner: {baz: 1, deepOne: []}\n")
-                .unwrap_err();
-        let fields: Vec<_> = found.iter().map(|text| text.split(": ").nth(1).unwrap()).collect();
-        let expected = ["foo", "maxPods", "bar", "port", "inner.baz", "inner.deepOne"];
-        assert_eq!(fields, expected.map(|field| format!("field {field}")));
+        let text = "foo: 1\nmaxPods: x\nbar: ~\nport: -1\nname: fine\ninner: {baz: 1, deepOne: []}\n";
+        let fields = |found: Vec<String>| -> Vec<String> {
+            found.iter().map(|text| text.split(": ").nth(1).unwrap().replace("field ", "")).collect()
+        };
+        assert_eq!(fields(sample(text).unwrap_err()), ["maxPods", "port", "inner.deepOne"]);
+        assert_eq!(fields(unknown(text)), ["foo", "bar", "inner.baz"]);
     }
 
     #[test]

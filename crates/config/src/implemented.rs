@@ -35,6 +35,9 @@ const fn only(field: &'static str, values: &'static [&'static str]) -> Implement
 pub const IMPLEMENTED: &[Implemented] = &[
     any("staticPodPath"),
     any("fileCheckFrequency"),
+    any("staticPodURL"),
+    any("staticPodURLHeader"),
+    any("httpCheckFrequency"),
     any("podLogsDir"),
     any("syncFrequency"),
     any("readOnlyPort"),

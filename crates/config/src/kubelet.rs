@@ -515,6 +515,24 @@ struct Document<'a> {
 }
 
 impl KubeletConfiguration {
+    /// The thresholds of eviction for people, one a line: those at once, then those after a time.
+    pub fn eviction_lines(&self) -> Vec<String> {
+        let line = |signal: &str, text: &str, when: &str| {
+            let given = [(signal.to_owned(), text.to_owned())].into();
+            let (thresholds, _) = bulkhead_model::eviction::thresholds(&given);
+            if thresholds.is_empty() {
+                format!("{signal}: switched off by {text}")
+            } else {
+                format!("{signal} < {text}: {when}")
+            }
+        };
+        let grace = |signal: &String| self.eviction_soft_grace_period.get(signal).map_or("", String::as_str);
+        let hard = self.eviction_hard.iter().map(|(signal, text)| line(signal, text, "at once"));
+        let soft = self.eviction_soft.iter();
+        hard.chain(soft.map(|(signal, text)| line(signal, text, &format!("after {}", grace(signal)))))
+            .collect()
+    }
+
     /// The JSON of `/configz`: fields in the order of the API type, those that are empty left out as it does.
     ///
     /// # Errors

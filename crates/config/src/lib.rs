@@ -1,12 +1,16 @@
-//! KubeletConfiguration (`kubelet.config.k8s.io/v1beta1`): reading, merging, defaults, validation, printing.
+//! KubeletConfiguration (`kubelet.config.k8s.io/v1beta1`) and the kubelet's flags: reading, merging, defaults, validation,
+//! printing.
 //!
-//! Owns what the configuration file and its drop-in directory mean. [`load`] does the I/O, [`parse`] and everything
-//! beneath it is pure. Must never act on a field, and must never accept one silently: what a file says is understood,
-//! implemented and in bounds, or the whole configuration is refused with file, line, field and what to do.
+//! Owns what the configuration file, its drop-in directory and flags mean. [`Files::read`] does the I/O, [`parse`] and
+//! everything beneath it is pure. Must never act on a field, and must never accept one silently: what a file says is
+//! understood, implemented and in bounds, or the whole configuration is refused with file, line, field and what to do. Only
+//! names that the kubelet ignores with a warning are ignored, with a warning
+//! (`docs/decisions/0004-unknown-fields-are-warned-of.md`).
 
 mod de;
 mod duration;
 mod error;
+mod flags;
 mod implemented;
 mod kubelet;
 mod load;
@@ -17,13 +21,14 @@ mod validate;
 
 pub use duration::{Duration, DurationError};
 pub use error::{ConfigError, Position, Problem, Problems};
+pub use flags::{About, FLAGS, Flag, Given, Kind};
 pub use implemented::{IMPLEMENTED, Implemented, Values, unimplemented};
 pub use kubelet::{
     Anonymous, Authentication, Authorization, AuthorizationWebhook, CrashLoopBackOff, Headers,
     KubeletConfiguration, LogFormatOptions, LogOptions, Logging, MemoryReservation, MemorySwap,
     ShutdownByPriority, Taint, Tracing, UserNamespaces, VModuleItem, Webhook, X509,
 };
-pub use load::{Loaded, MAX_DROP_INS, MAX_FILE_BYTES, Source, load, parse};
+pub use load::{Examined, Files, Loaded, MAX_DROP_INS, MAX_FILE_BYTES, Source, examine, load, parse};
 pub use validate::validate;
 
 /// The only `apiVersion` that a configuration file may have.

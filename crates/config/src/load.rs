@@ -1,14 +1,17 @@
-//! From files to a configuration: [`load`] reads them, [`parse`] does the rest without I/O.
+//! From files and flags to a configuration: [`Files::read`] does the I/O, [`parse`] and [`examine`] the rest.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::eviction;
+
 use crate::error::{ConfigError, Position, Problem, Problems};
+use crate::flags::{Given, apply};
 use crate::implemented::unimplemented;
 use crate::kubelet::KubeletConfiguration;
 use crate::merge::merge;
-use crate::tree::{Node, Place, Value, read};
+use crate::tree::{Node, Place, Value, read, without_duplicates};
 use crate::unset::{derive_report_frequency, unset_zeroes};
 use crate::validate::validate;
 use crate::{API_VERSION, KIND};
@@ -21,10 +24,25 @@ pub const MAX_DROP_INS: usize = 128;
 /// A configuration that this release can act on, and what its owner should know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// What to act on: files, drop-ins and defaults together.
+    /// What to act on: files, drop-ins, flags and defaults together.
     pub config: KubeletConfiguration,
+    /// What files say that was ignored, as the kubelet ignores it: unknown names and names that come twice.
+    pub ignored: Vec<Problem>,
     /// Sentences for the log; nothing that keeps the configuration from working.
     pub warnings: Vec<String>,
+}
+
+/// A configuration as it is meant, whether or not it may be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Examined {
+    /// Files, drop-ins, flags and defaults together.
+    pub config: KubeletConfiguration,
+    /// As in [`Loaded`].
+    pub ignored: Vec<Problem>,
+    /// As in [`Loaded`].
+    pub warnings: Vec<String>,
+    /// Why it cannot be used: values out of bounds, and what this release does not implement. Empty: it can.
+    pub problems: Vec<Problem>,
 }
 
 /// One text and the name that its problems are told with.
@@ -36,72 +54,140 @@ pub struct Source<'a> {
     pub text: &'a [u8],
 }
 
-/// Reads the configuration file, then each `*.conf` in the drop-in directory in byte order of its name, and parses
-/// them. Without either, the defaults. Blocks; meant for the start of a process.
-///
-/// # Errors
-///
-/// When a file cannot be read, is too large, or says something that cannot be used; see [`parse`].
-pub fn load(file: Option<&Path>, drop_in_dir: Option<&Path>) -> Result<Loaded, ConfigError> {
-    let mut warnings = Vec::new();
-    let mut paths: Vec<PathBuf> = file.map(Path::to_path_buf).into_iter().collect();
-    if let Some(dir) = drop_in_dir {
-        paths.extend(drop_ins(dir, &mut warnings)?);
-    }
-    let texts = paths
-        .into_iter()
-        .map(|path| Ok((path.display().to_string(), read_bounded(&path)?)))
-        .collect::<Result<Vec<_>, ConfigError>>()?;
-    let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
-    let mut loaded = parse(&sources)?;
-    loaded.warnings.splice(0..0, warnings);
-    Ok(loaded)
+/// The configuration file and its drop-ins, as they were read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    /// Path and text, the main file first, then the drop-ins in their order.
+    pub texts: Vec<(PathBuf, Vec<u8>)>,
+    /// Files that do not count.
+    pub warnings: Vec<String>,
 }
 
-/// Parses texts, later ones laid over earlier ones: maps are joined key by key, scalars and lists replace.
+impl Files {
+    /// Reads the configuration file, then each `*.conf` in the drop-in directory in byte order of its name. Without
+    /// either, nothing. Blocks; meant for the start of a process.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or is too large.
+    pub fn read(file: Option<&Path>, drop_in_dir: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut warnings = Vec::new();
+        let mut paths: Vec<PathBuf> = file.map(Path::to_path_buf).into_iter().collect();
+        if let Some(dir) = drop_in_dir {
+            paths.extend(drop_ins(dir, &mut warnings)?);
+        }
+        let read = |path: PathBuf| read_bounded(&path).map(|text| (path, text));
+        let texts = paths.into_iter().map(read).collect::<Result<Vec<_>, ConfigError>>()?;
+        Ok(Self { texts, warnings })
+    }
+
+    /// As [`examine`], of these files and flags.
+    ///
+    /// # Errors
+    ///
+    /// As [`examine`].
+    pub fn examine(&self, flags: &[Given]) -> Result<Examined, ConfigError> {
+        let named: Vec<_> =
+            self.texts.iter().map(|(path, text)| (path.display().to_string(), text)).collect();
+        let sources: Vec<_> = named.iter().map(|(name, text)| Source { name, text }).collect();
+        let mut examined = examine(&sources, flags)?;
+        examined.warnings.splice(0..0, self.warnings.iter().cloned());
+        Ok(examined)
+    }
+}
+
+impl Examined {
+    /// The configuration, if it can be used.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] with everything that is wrong.
+    pub fn accept(self) -> Result<Loaded, ConfigError> {
+        let Self { config, ignored, warnings, problems } = self;
+        if problems.is_empty() {
+            Ok(Loaded { config, ignored, warnings })
+        } else {
+            Err(ConfigError::Invalid(Problems(problems)))
+        }
+    }
+}
+
+/// Reads and parses the configuration of a process. Blocks; meant for its start.
 ///
 /// # Errors
 ///
-/// [`ConfigError::TooLarge`], or [`ConfigError::Invalid`] with everything that is wrong: texts that are no YAML or
-/// JSON or of another kind, unknown or duplicate fields and wrong types in any text; else values out of bounds and
-/// fields that this release does not implement.
-pub fn parse(sources: &[Source<'_>]) -> Result<Loaded, ConfigError> {
+/// As [`Files::read`] and [`parse`].
+pub fn load(file: Option<&Path>, drop_in_dir: Option<&Path>, flags: &[Given]) -> Result<Loaded, ConfigError> {
+    Files::read(file, drop_in_dir)?.examine(flags)?.accept()
+}
+
+/// Parses texts and flags; see [`examine`].
+///
+/// # Errors
+///
+/// As [`examine`], and for values out of bounds and fields that this release does not implement.
+pub fn parse(sources: &[Source<'_>], flags: &[Given]) -> Result<Loaded, ConfigError> {
+    examine(sources, flags)?.accept()
+}
+
+/// Finds out what texts and flags mean, later texts laid over earlier ones and flags over them all: maps are joined key
+/// by key, scalars and lists replace.
+///
+/// # Errors
+///
+/// [`ConfigError::TooLarge`], or [`ConfigError::Invalid`] for texts that are no YAML or JSON or of another kind, and
+/// wrong types in any text.
+pub fn examine(sources: &[Source<'_>], flags: &[Given]) -> Result<Examined, ConfigError> {
     if let Some(large) = sources.iter().find(|source| source.text.len() > MAX_FILE_BYTES) {
         return Err(ConfigError::TooLarge { path: large.name.into() });
     }
-    let files: Vec<&str> = sources.iter().map(|source| source.name).collect();
-    let mut problems = Vec::new();
+    let written: Vec<String> = flags.iter().map(Given::written).collect();
+    let named = sources.iter().map(|source| source.name);
+    let files: Vec<&str> = named.chain(written.iter().map(String::as_str)).collect();
+    let (mut problems, mut ignored) = (Vec::new(), Vec::new());
     let mut merged = Node { place: Place { file: 0, line: 0, column: 0 }, value: Value::Map(Vec::new()) };
     for (index, source) in sources.iter().enumerate() {
-        match document(source, index, &files) {
+        match document(source, index, &files, &mut ignored) {
             Ok(root) => merge(&mut merged, root),
             Err(found) => problems.extend(found),
         }
     }
-    let refuse = |problems| Err(ConfigError::Invalid(Problems(problems)));
-    if !problems.is_empty() {
-        return refuse(problems);
-    }
     derive_report_frequency(&mut merged);
-    let config = match crate::de::from_tree::<KubeletConfiguration>(&merged, &files) {
-        Ok(config) => config,
-        Err(problems) => return refuse(problems),
+    problems.extend(apply(&mut merged, flags, sources.len()));
+    let read = crate::de::from_tree::<KubeletConfiguration>(&merged, &files).value;
+    // What does not fit in a text was told there.
+    let mut config = match (read, problems.is_empty()) {
+        (Ok(config), true) => config,
+        (Err(found), true) => return Err(ConfigError::Invalid(Problems(found))),
+        (_, false) => return Err(ConfigError::Invalid(Problems(problems))),
     };
+    let defaults = KubeletConfiguration::default().eviction_hard;
+    config.eviction_hard =
+        eviction::effective(&config.eviction_hard, &defaults, config.merge_default_eviction_settings);
     let mut problems = validate(&config);
     for missing in unimplemented(&config) {
         // One problem of a field is enough to mend it.
-        if !problems.iter().any(|problem| problem.field == missing.field) {
+        let told = |problem: &Problem| {
+            let rest = problem.field.strip_prefix(&missing.field);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if !problems.iter().any(told) {
             problems.push(missing);
         }
     }
     for problem in &mut problems {
         problem.at = position(&merged, &problem.field, &files);
     }
-    if problems.is_empty() { Ok(Loaded { warnings: warnings(&config), config }) } else { refuse(problems) }
+    Ok(Examined { warnings: warnings(&config), config, ignored, problems })
 }
 
 /// Reads and checks one text by itself, so that no fault hides behind a later text that replaces it.
-fn document(source: &Source<'_>, index: usize, files: &[&str]) -> Result<Node, Vec<Problem>> {
+fn document(
+    source: &Source<'_>,
+    index: usize,
+    files: &[&str],
+    ignored: &mut Vec<Problem>,
+) -> Result<Node, Vec<Problem>> {
     let mut root = read(source.text, index, source.name)?;
     let mut problems = Vec::new();
     if !matches!(root.value, Value::Map(_)) {
@@ -111,6 +197,7 @@ fn document(source: &Source<'_>, index: usize, files: &[&str]) -> Result<Node, V
             message: format!("this is no {KIND}: write fields, and before them {}", header()),
         }]);
     }
+    ignored.extend(without_duplicates(&mut root, source.name));
     for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let (at, fault) = match root.remove(field) {
             None => (Position { file: source.name.to_owned(), line: 0, column: 0 }, "is missing"),
@@ -124,9 +211,9 @@ fn document(source: &Source<'_>, index: usize, files: &[&str]) -> Result<Node, V
         });
     }
     unset_zeroes(&mut root);
-    if let Err(found) = crate::de::from_tree::<KubeletConfiguration>(&root, files) {
-        problems.extend(found);
-    }
+    let read = crate::de::from_tree::<KubeletConfiguration>(&root, files);
+    ignored.extend(read.unknown);
+    problems.extend(read.value.err().into_iter().flatten());
     if problems.is_empty() { Ok(root) } else { Err(problems) }
 }
 
@@ -197,5 +284,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(text)
 }
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //!
 //! Owns the limits against hostile texts. Must never know a field of the configuration.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
@@ -53,7 +54,7 @@ pub(crate) struct Entry {
     pub node: Node,
 }
 
-/// Reads one text. Duplicate keys are problems, each with both lines.
+/// Reads one text. Keys that come twice are there twice: see [`without_duplicates`].
 pub(crate) fn read(text: &[u8], file: usize, name: &str) -> Result<Node, Vec<Problem>> {
     let mut root: Node = serde_saphyr::from_slice_with_options(text, options()).map_err(|error| {
         let at = error.location().map_or((0, 0), |at| (at.line(), at.column()));
@@ -63,9 +64,15 @@ pub(crate) fn read(text: &[u8], file: usize, name: &str) -> Result<Node, Vec<Pro
             message: format!("this is not usable YAML or JSON: {}", explain(&error)),
         }]
     })?;
-    let mut problems = Vec::new();
-    finish(&mut root, file, name, "", &mut problems);
-    if problems.is_empty() { Ok(root) } else { Err(problems) }
+    set_file(&mut root, file);
+    Ok(root)
+}
+
+/// Takes out all but the last of keys that come twice, as the kubelet reads them. Each is told with both lines.
+pub(crate) fn without_duplicates(root: &mut Node, name: &str) -> Vec<Problem> {
+    let mut found = Vec::new();
+    keep_last(root, name, "", &mut found);
+    found
 }
 
 fn options() -> Options {
@@ -113,28 +120,47 @@ fn without_place(message: &str) -> &str {
     message.get(..cut).unwrap_or(message)
 }
 
-/// Sets the file of every place and finds duplicate keys.
-fn finish(node: &mut Node, file: usize, name: &str, path: &str, problems: &mut Vec<Problem>) {
+fn set_file(node: &mut Node, file: usize) {
     node.place.file = file;
+    match &mut node.value {
+        Value::List(items) => items.iter_mut().for_each(|item| set_file(item, file)),
+        Value::Map(entries) => {
+            for entry in entries {
+                entry.place.file = file;
+                set_file(&mut entry.node, file);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn keep_last(node: &mut Node, name: &str, path: &str, found: &mut Vec<Problem>) {
     match &mut node.value {
         Value::List(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                finish(item, file, name, &format!("{path}[{index}]"), problems);
+                keep_last(item, name, &format!("{path}[{index}]"), found);
             }
         }
         Value::Map(entries) => {
-            let mut seen = std::collections::BTreeMap::new();
-            for entry in entries {
-                entry.place.file = file;
-                let field = join(path, &entry.key);
-                if let Some(first) = seen.insert(entry.key.clone(), entry.place.line) {
-                    problems.push(Problem {
-                        message: format!("is set twice, first in line {first}: remove one of the two"),
+            let mut last = BTreeMap::new();
+            for (index, entry) in entries.iter().enumerate() {
+                if let Some((_, first)) = last.insert(entry.key.clone(), (index, entry.place.line)) {
+                    found.push(Problem {
+                        message: format!(
+                            "is set twice, first in line {first}: the last one counts; remove one of the two"
+                        ),
                         at: Some(entry.place.position(name)),
-                        field: field.clone(),
+                        field: join(path, &entry.key),
                     });
                 }
-                finish(&mut entry.node, file, name, &field, problems);
+            }
+            let mut index = 0;
+            entries.retain(|entry| {
+                index += 1;
+                last.get(&entry.key).is_some_and(|(last, _)| *last + 1 == index)
+            });
+            for entry in entries {
+                keep_last(&mut entry.node, name, &join(path, &entry.key), found);
             }
         }
         _ => {}
@@ -157,10 +183,13 @@ impl Place {
 }
 
 impl Node {
-    /// The entry at a dotted path; list indexes are not followed.
+    /// The entry at a dotted path; list indexes are not followed. A key may hold dots itself, as those of signals do.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         let (first, rest) = split(path);
         let Value::Map(entries) = &self.value else { return None };
+        if let Some(entry) = entries.iter().find(|entry| entry.key == path) {
+            return Some(entry);
+        }
         let entry = entries.iter().find(|entry| entry.key == first)?;
         rest.map_or(Some(entry), |rest| entry.node.entry(rest))
     }
@@ -173,6 +202,25 @@ impl Node {
         match rest {
             Some(rest) => entry.node.entry_mut(rest),
             None => Some(entry),
+        }
+    }
+
+    /// Puts a value at a dotted path, in blocks that are made where there are none.
+    pub fn set(&mut self, path: &str, node: Node) {
+        let (first, rest) = split(path);
+        if !matches!(self.value, Value::Map(_)) {
+            self.value = Value::Map(Vec::new());
+        }
+        let Value::Map(entries) = &mut self.value else { return };
+        let (place, block) = (node.place, Node { place: node.place, value: Value::Map(Vec::new()) });
+        let index = entries.iter().position(|entry| entry.key == first).unwrap_or_else(|| {
+            entries.push(Entry { key: first.to_owned(), place, node: block });
+            entries.len() - 1
+        });
+        let Some(entry) = entries.get_mut(index) else { return };
+        match rest {
+            Some(rest) => entry.node.set(rest, node),
+            None => *entry = Entry { key: first.to_owned(), place, node },
         }
     }
 

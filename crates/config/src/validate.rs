@@ -1,6 +1,9 @@
 //! Bounds and values of fields, as the kubelet checks them. All problems are told at once.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path};
+
+use bulkhead_model::eviction;
 
 use crate::duration::Duration;
 use crate::error::Problem;
@@ -14,6 +17,8 @@ pub fn validate(config: &KubeletConfiguration) -> Vec<Problem> {
     choices(config, &mut problems);
     paths(config, &mut problems);
     endpoints(config, &mut problems);
+    evictions(config, &mut problems);
+    manifest_url(config, &mut problems);
     combinations(config, &mut problems);
     problems
 }
@@ -250,6 +255,64 @@ fn endpoints(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
                 field,
                 format!("is {}: write unix:// and the absolute path of {what}", quoted(endpoint)),
             );
+        }
+    }
+}
+
+/// Neither the URL, whose query may be a credential, nor a header's value is shown.
+fn manifest_url(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
+    let url = c.static_pod_url.as_str();
+    if !url.is_empty() {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+        if authority.is_empty() || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+            add(problems, "staticPodURL", "is no http:// or https:// URL with a host");
+        } else if authority.contains('@') {
+            let message = "holds a user name or password: give them as a header in staticPodURLHeader";
+            add(problems, "staticPodURL", message);
+        }
+    }
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    for (name, values) in &c.static_pod_url_header.0 {
+        let value =
+            |value: &String| value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
+        if name.is_empty() || !name.bytes().all(token) || !values.iter().all(value) {
+            let message =
+                format!("holds {}: its name, or a value of it, is none that HTTP allows", quoted(name));
+            add(problems, "staticPodURLHeader", message);
+        }
+    }
+}
+
+fn evictions(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
+    let maps = [
+        ("evictionHard", &c.eviction_hard),
+        ("evictionSoft", &c.eviction_soft),
+        ("evictionMinimumReclaim", &c.eviction_minimum_reclaim),
+    ];
+    for (field, map) in maps {
+        let (_, faults) = eviction::thresholds(map);
+        for fault in faults {
+            add(problems, &format!("{field}.{}", fault.signal), fault.problem);
+        }
+    }
+    let grace = &c.eviction_soft_grace_period;
+    for signal in c.eviction_soft.keys().filter(|signal| !grace.contains_key(*signal)) {
+        let message = "has no grace period: set one in evictionSoftGracePeriod, or use evictionHard";
+        add(problems, &format!("evictionSoft.{signal}"), message);
+    }
+    grace_periods(grace, problems);
+}
+
+fn grace_periods(grace: &BTreeMap<String, String>, problems: &mut Vec<Problem>) {
+    for (signal, text) in grace {
+        let fault = eviction::known(signal).err().or_else(|| match text.parse::<Duration>() {
+            Ok(time) if time > Duration::ZERO => None,
+            Ok(time) => Some(format!("is {time}: set it to more than 0s")),
+            Err(error) => Some(error.to_string()),
+        });
+        if let Some(fault) = fault {
+            add(problems, &format!("evictionSoftGracePeriod.{signal}"), fault);
         }
     }
 }

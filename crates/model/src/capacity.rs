@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
+use crate::eviction;
 use crate::quantity::{Format, Quantity};
 use crate::resources::ResourceList;
 
@@ -39,9 +40,10 @@ pub struct Limits {
 
 impl Limits {
     /// From the fields of KubeletConfiguration that have these names. A negative number counts as 0, and a threshold that
-    /// cannot be understood as none.
+    /// is switched off or cannot be understood as none.
     pub fn configured(max_pods: i32, pods_per_core: i32, eviction_hard: &BTreeMap<String, String>) -> Self {
-        let threshold = |signal: &str| eviction_hard.get(signal).and_then(|text| Threshold::parse(text));
+        let (thresholds, _) = eviction::thresholds(eviction_hard);
+        let threshold = |signal: &str| thresholds.get(signal).copied();
         Self {
             max_pods: u64::try_from(max_pods).unwrap_or(0),
             pods_per_core: u64::try_from(pods_per_core).unwrap_or(0),

@@ -11,6 +11,7 @@ pub mod confinement;
 pub mod decision;
 pub mod dns;
 pub mod env;
+pub mod eviction;
 pub mod grace;
 pub mod hash;
 pub mod hook;

@@ -10,6 +10,7 @@
 mod check;
 mod containers;
 mod decode;
+mod list;
 mod path;
 mod probes;
 mod references;
@@ -22,7 +23,8 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use tree::{Node, Value};
+pub use list::{Item, MAX_ITEMS, MAX_LIST_BYTES, parse_all};
+use tree::{Bounds, Node, Value};
 
 /// Largest manifest in bytes. A bigger one is refused unread; the API server's own limit for a pod is about the same.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -95,8 +97,12 @@ pub fn parse(bytes: &[u8]) -> Result<Manifest, Refusal> {
         )));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| not_text(bytes, error.valid_up_to()))?;
-    let documents = tree::parse(text)?;
-    let document = only_pod(&documents)?;
+    let documents = tree::parse(text, &Bounds::ONE)?;
+    checked(only_pod(&documents)?)
+}
+
+/// The pod in `document`, which says that it is one.
+fn checked(document: &Node) -> Result<Manifest, Refusal> {
     let (pod, warnings) = decode::pod(document)?;
     references::check(&pod).and_then(|()| check::check(&pod)).map_err(|fault| {
         let node = fault.locate(document);

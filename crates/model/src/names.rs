@@ -21,6 +21,8 @@ pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminatio
 pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 /// CRI annotation of ours: the container has a postStart hook, which is run before it counts as started.
 pub const POST_START: &str = "bulkhead.dev/post-start";
+/// CRI annotation of ours: how long the container waits when it ends, in milliseconds, before it is started again.
+pub const RESTART_BACKOFF: &str = "bulkhead.dev/restart-backoff-ms";
 /// CRI annotation: the pod's grace period in seconds.
 pub const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// Pod annotation: `file`, `http` or `api`.

@@ -14,9 +14,10 @@ pub struct RuntimePod {
     pub name: String,
     /// `metadata.namespace`.
     pub namespace: String,
-    /// Sandboxes, newest first.
+    /// Sandboxes, newest first (by attempt, then creation time).
     pub sandboxes: Vec<Sandbox>,
-    /// Containers of every kind, newest first (by creation time, then attempt).
+    /// Containers of every kind: those of one name together, newest first. What is newer is said by the attempt: a clock that
+    /// was set back makes dates lie.
     pub containers: Vec<Container>,
 }
 
@@ -74,6 +75,19 @@ pub struct Container {
     pub hash: Option<u32>,
     /// CRI annotations that this project or a kubelet put there.
     pub annotations: BTreeMap<String, String>,
+    /// Whom its first process runs as; `None` when the runtime does not tell.
+    pub user: Option<User>,
+}
+
+/// Whom a container's first process runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: i64,
+    /// Group id.
+    pub gid: i64,
+    /// Further groups, the image's among them.
+    pub supplemental_groups: Vec<i64>,
 }
 
 /// A container's state, as CRI tells it.
@@ -119,7 +133,55 @@ impl RuntimePod {
 
     /// Puts sandboxes and containers into the order that this type promises.
     pub fn sort(&mut self) {
-        self.sandboxes.sort_by_key(|sandbox| Reverse((sandbox.created_at, sandbox.attempt)));
-        self.containers.sort_by_key(|container| Reverse((container.created_at, container.attempt)));
+        self.sandboxes.sort_by_key(|sandbox| Reverse((sandbox.attempt, sandbox.created_at)));
+        let newest = |container: &Container| Reverse((container.attempt, container.created_at));
+        self.containers.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| newest(a).cmp(&newest(b))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(name: &str, attempt: u32, created: i64) -> Container {
+        Container {
+            id: format!("{name}{attempt}"),
+            name: name.into(),
+            sandbox_id: "s".into(),
+            attempt,
+            state: ContainerState::Exited,
+            created_at: Timestamp::from_second(created).unwrap(),
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_id: String::new(),
+            log_path: String::new(),
+            hash: None,
+            user: None,
+            annotations: BTreeMap::default(),
+        }
+    }
+
+    #[test]
+    fn a_later_attempt_is_newer_whatever_the_clock_said() {
+        let sandbox = |attempt: u32, created| Sandbox {
+            id: format!("s{attempt}"),
+            attempt,
+            ready: true,
+            created_at: Timestamp::from_second(created).unwrap(),
+            ips: Vec::new(),
+            traceparent: String::new(),
+        };
+        let mut pod = RuntimePod {
+            sandboxes: vec![sandbox(0, 5000), sandbox(1, 1400)],
+            containers: vec![container("b", 0, 1), container("a", 0, 5000), container("a", 1, 1400)],
+            ..Default::default()
+        };
+        pod.sort();
+        assert_eq!(pod.newest_sandbox().unwrap().id, "s1");
+        assert_eq!((pod.newest("a").unwrap().attempt, pod.newest("b").unwrap().attempt), (1, 0));
     }
 }

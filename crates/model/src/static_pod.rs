@@ -18,6 +18,8 @@ pub enum Origin<'a> {
     File(&'a str),
     /// `staticPodURL`.
     Url(&'a str),
+    /// Somebody at this node, by hand.
+    Submission,
 }
 
 /// Where a static pod comes from and where it runs.
@@ -32,8 +34,8 @@ pub struct StaticSource<'a> {
 /// Makes a static pod of a manifest's pod, which [`crate::manifest::parse`] took.
 ///
 /// - Only name, namespace, UID, labels and annotations of the metadata are kept, and no status.
-/// - The UID is the manifest's own, else a fingerprint of the manifest, the node and the file: one manifest is the same
-///   pod over restarts, and a changed one is another. It is made before defaults are filled in, so that a new release
+/// - The UID is the manifest's own, else a fingerprint of the manifest, the node and the file or URL: one manifest is the
+///   same pod over restarts, and a changed one is another. It is made before defaults are filled in, so that a new release
 ///   with a new default restarts nothing.
 /// - `kubernetes.io/config.hash` is the UID (so with a UID in the manifest, an edit is an update of the same pod).
 /// - `kubernetes.io/config.seen` is `now`: whoever reads a manifest again must keep the first one.
@@ -51,7 +53,7 @@ pub fn make_static_pod(pod: Pod, source: &StaticSource<'_>, now: Timestamp) -> P
 
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(source.node_name.to_owned());
-    if let Origin::File(_) = source.origin {
+    if !matches!(source.origin, Origin::Url(_)) {
         tolerate_everything(spec.tolerations.get_or_insert_default());
     }
     defaults::fill(spec);
@@ -64,7 +66,8 @@ pub fn make_static_pod(pod: Pod, source: &StaticSource<'_>, now: Timestamp) -> P
     }
     let origin = match source.origin {
         Origin::File(_) => "file",
-        Origin::Url(_) => "http",
+        // A submission has taken the place of the one that old kubelets had over HTTP, and tools know no fourth value.
+        Origin::Url(_) | Origin::Submission => "http",
     };
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
@@ -75,10 +78,12 @@ pub fn make_static_pod(pod: Pod, source: &StaticSource<'_>, now: Timestamp) -> P
 }
 
 fn suffixes(source: &StaticSource<'_>) -> Vec<String> {
-    match source.origin {
-        Origin::File(path) => vec![format!("host:{}", source.node_name), format!("file:{path}")],
-        Origin::Url(url) => vec![format!("url:{url}")],
-    }
+    let origin = match source.origin {
+        Origin::File(path) => format!("file:{path}"),
+        Origin::Url(url) => format!("url:{url}"),
+        Origin::Submission => "submission".to_owned(),
+    };
+    vec![format!("host:{}", source.node_name), origin]
 }
 
 /// A static pod is the node's own: no taint of the node may end it.

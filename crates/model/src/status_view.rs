@@ -1,11 +1,11 @@
 //! What statusd is given of a pod: enough to compute its status.
 //!
-//! Owns the choice of fields. Must never carry environment, commands, volumes, labels or annotations: a secret that
+//! Owns the choice of fields. Must never carry environment, commands, what volumes hold, labels or annotations: a secret that
 //! does not travel cannot leak.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::names;
@@ -56,6 +56,21 @@ pub struct ContainerView {
     pub probes: ProbePresence,
     /// What it asks for.
     pub resources: ResourceView,
+    /// Where it has its volumes.
+    pub mounts: Vec<MountView>,
+}
+
+/// Where a container has a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountView {
+    /// Name of the volume.
+    pub volume: String,
+    /// `mountPath`.
+    pub path: String,
+    /// Whether the container may not write there.
+    pub read_only: bool,
+    /// `recursiveReadOnly` as the pod asks for it; empty: not at all.
+    pub recursive_read_only: String,
 }
 
 /// Which probes a container has.
@@ -113,6 +128,18 @@ impl ContainerView {
             restart_policy: found.restart_policy,
             probes: ProbePresence::of(container),
             resources: ResourceView::new(container.resources.as_ref()),
+            mounts: container.volume_mounts.iter().flatten().map(MountView::new).collect(),
+        }
+    }
+}
+
+impl MountView {
+    fn new(mount: &VolumeMount) -> Self {
+        Self {
+            volume: mount.name.clone(),
+            path: mount.mount_path.clone(),
+            read_only: mount.read_only == Some(true),
+            recursive_read_only: mount.recursive_read_only.clone().unwrap_or_default(),
         }
     }
 }
@@ -168,7 +195,8 @@ mod tests {
                     "name": "a", "image": "bb:3", "command": ["s3cret"],
                     "readinessProbe": {"exec": {"command": ["s3cret"]}},
                     "livenessProbe": {"exec": {"command": ["s3cret"]}},
-                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}}
+                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}},
+                    "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}]
                 }]
             }
         }))
@@ -216,6 +244,12 @@ mod tests {
                 ContainerView {
                     probes: both,
                     resources: resources.clone(),
+                    mounts: vec![MountView {
+                        volume: "v".into(),
+                        path: "/v".into(),
+                        read_only: true,
+                        recursive_read_only: String::new(),
+                    }],
                     ..container("a", "bb:3", ContainerKind::App, RestartPolicy::OnFailure)
                 },
             ],

@@ -166,6 +166,8 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -221,5 +223,16 @@ mod tests {
         let policy = Policy::read(&file).unwrap();
         let deny = policy.rules.host_paths.unwrap().deny;
         assert!(deny.iter().any(|prefix| prefix.path() == base.join("real")), "{deny:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_policy_or_refused_in_few_words(
+            text in "(\\[rules\\]\n|\\[\\[exception\\]\\]\n|(privileged|capabilities|devices|deny|namespace|rules) = (true|1|\"[ -~&&[^\"\\\\]]{0,12}\"|\\[\"[A-Z/a-z.]{0,9}\"\\]|\\{\\})\n|[ -~]{0,20}\n){0,6}",
+        ) {
+            if let Err(problem) = Policy::parse(&text) {
+                prop_assert!(problem.len() < 2048, "{}", problem);
+            }
+        }
     }
 }

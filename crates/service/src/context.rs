@@ -80,7 +80,12 @@ impl Check {
 
     /// Something is missing; say what and why in one line.
     pub fn bad(&self, reason: impl Into<String>) {
-        self.checks.set(self.name, Err(reason.into()));
+        self.newly_bad(reason);
+    }
+
+    /// As [`Check::bad`]; whether all was well before. What goes wrong again and again belongs into the log once.
+    pub fn newly_bad(&self, reason: impl Into<String>) -> bool {
+        self.checks.set(self.name, Err(reason.into()))
     }
 }
 

@@ -1,7 +1,12 @@
-//! Flags that every process has. Those that the kubelet has too carry its names and defaults.
+//! Flags that every process has: its own, and all of the kubelet.
+//!
+//! Those of the kubelet that a process itself needs are fields here, with its names and defaults. The rest comes from the table of
+//! [`bulkhead_config::FLAGS`]: they change the configuration, or are refused.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+
+use bulkhead_config::{About, FLAGS, Flag, Given, Kind};
 
 /// Common to all processes.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,12 +38,13 @@ pub struct CommonFlags {
     /// CRI socket to use instead of the process' own one at crigate (for crigate: instead of the configuration's).
     #[arg(long, value_name = "SOCKET")]
     pub cri_endpoint: Option<PathBuf>,
-    /// `text` or `json`.
-    #[arg(long, value_enum, default_value_t)]
-    pub log_format: LogFormat,
-    /// What to log, as tracing's filter: `info`, `debug`, `syncd=debug,info`.
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub log: String,
+    /// Form of log lines; without it, `logging.format` of the configuration.
+    #[arg(long, value_enum)]
+    pub log_format: Option<LogFormat>,
+    /// What to log, as tracing's filter: `info`, `debug`, `syncd=debug,info`; without it, `logging.verbosity` of the
+    /// configuration.
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
 }
 
 /// Form of log lines on standard error.
@@ -49,6 +55,58 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// The kubelet's flags that are no fields of [`CommonFlags`], for a command line.
+pub fn kubelet_args() -> impl Iterator<Item = clap::Arg> {
+    FLAGS.iter().filter(|flag| flag.about != About::Process).map(argument)
+}
+
+fn argument(flag: &'static Flag) -> clap::Arg {
+    let help = match flag.about {
+        About::Field(field) => format!("Sets {field} of the configuration"),
+        About::Missing { .. } | About::Process => "Not in this release: only its default is taken".to_owned(),
+    };
+    let argument = clap::Arg::new(flag.name)
+        .long(flag.name)
+        .action(clap::ArgAction::Append)
+        .allow_negative_numbers(true)
+        .help(help)
+        .help_heading("Flags of the kubelet")
+        .hide_short_help(true);
+    let argument = if flag.name == "v" { argument.short('v') } else { argument };
+    if flag.kind == Kind::Switch {
+        argument.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("true|false")
+    } else {
+        argument.value_name(value_name(flag.kind))
+    }
+}
+
+fn value_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Switch => "true|false",
+        Kind::Number => "NUMBER",
+        Kind::Text => "TEXT",
+        Kind::Time => "DURATION",
+        Kind::Texts => "TEXT,...",
+        Kind::Pairs => "KEY=VALUE,...",
+        Kind::Thresholds => "SIGNAL<VALUE,...",
+        Kind::Switches => "KEY=true,...",
+        Kind::Headers => "NAME:VALUE,...",
+        Kind::Taints => "KEY=VALUE:EFFECT,...",
+        Kind::Reservations => "NODE:KIND=AMOUNT,...",
+        Kind::Levels => "PATTERN=LEVEL,...",
+    }
+}
+
+/// Those of [`kubelet_args`] that were given.
+pub fn given(matches: &clap::ArgMatches) -> Vec<Given> {
+    let given = |flag: &'static Flag| {
+        // A command line without the flag is as one where it was not given.
+        let values = matches.try_get_many::<String>(flag.name).ok()??;
+        Some(Given { flag, values: values.cloned().collect() })
+    };
+    FLAGS.iter().filter(|flag| flag.about != About::Process).filter_map(given).collect()
 }
 
 impl CommonFlags {

@@ -29,16 +29,18 @@ impl Checks {
         Self { clock, checks: Arc::default(), ready: watch::channel(false).0 }
     }
 
-    /// Records a check. The time changes only when fine turns to not fine or back.
-    pub(crate) fn set(&self, name: &'static str, result: Result<(), String>) {
+    /// Records a check; returns whether fine turned to not fine or back. The time changes only then.
+    pub(crate) fn set(&self, name: &'static str, result: Result<(), String>) -> bool {
         let reason = result.err().unwrap_or_default();
         let now = self.clock.now();
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let state = checks.entry(name).or_insert_with(|| State { reason: reason.clone(), since: now });
-        if state.reason.is_empty() != reason.is_empty() {
+        let turned = state.reason.is_empty() != reason.is_empty();
+        if turned {
             state.since = now;
         }
         state.reason = reason;
+        turned
     }
 
     pub(crate) fn snapshot(&self) -> BTreeMap<&'static str, State> {

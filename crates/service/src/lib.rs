@@ -16,7 +16,7 @@ mod supervise;
 
 pub use context::{Check, Context, Parts};
 pub use exit::{Exit, ServiceError};
-pub use flags::{CommonFlags, LogFormat};
+pub use flags::{CommonFlags, LogFormat, given, kubelet_args};
 pub use metrics::{Counter, Desc, Gauge, Histogram, Metrics, SECONDS};
 pub use run::{NoFlags, Service, main, run_to_exit};
 pub use state_file::{StateFile, StateFileError};

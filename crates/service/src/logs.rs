@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bulkhead_base::Clock;
+use bulkhead_config::Logging;
 use bulkhead_ipc::spans::SpanRing;
 use jiff::Timestamp;
 use opentelemetry::trace::TracerProvider as _;
@@ -60,15 +61,18 @@ pub(crate) struct BadFilter {
 pub(crate) fn init(
     name: &'static str,
     flags: &CommonFlags,
+    logging: &Logging,
     clock: Arc<dyn Clock>,
 ) -> Result<(LogBoard, SpanRing), BadFilter> {
     let board = LogBoard::default();
     let ring = SpanRing::default();
-    let filter = EnvFilter::try_new(&flags.log)
-        .map_err(|source| BadFilter { filter: flags.log.clone(), source })?
+    let filter = flags.log.as_deref().unwrap_or_else(|| filter_of(logging.verbosity));
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|source| BadFilter { filter: filter.to_owned(), source })?
         .and(RateLimit { board: board.clone(), buckets: Mutex::default() });
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(true);
-    let lines = match flags.log_format {
+    let configured = if logging.format == "json" { LogFormat::Json } else { LogFormat::Text };
+    let lines = match flags.log_format.unwrap_or(configured) {
         LogFormat::Text => lines.with_ansi(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
@@ -86,6 +90,16 @@ pub(crate) fn init(
     let _ =
         tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces).with(errors).try_init();
     Ok((board, ring))
+}
+
+/// The filter for a verbosity: Kubernetes' levels from 4 on are for finding faults, from 6 on for reading every step.
+/// Libraries stay quiet.
+fn filter_of(verbosity: u32) -> &'static str {
+    match verbosity {
+        0..4 => "info",
+        4..6 => "debug,h2=info,hyper=info,hyper_util=info,tonic=info,tower=info,rustls=info",
+        _ => "trace,h2=info,hyper=info,hyper_util=info,tonic=info,tower=info,rustls=info",
+    }
 }
 
 struct Bucket {

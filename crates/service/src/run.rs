@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bulkhead_api::access::ACCESS;
 use bulkhead_base::{SystemClock, chain};
+use bulkhead_config::Given;
 use bulkhead_ipc::Identities;
 use clap::{CommandFactory, FromArgMatches};
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::{Context, Parts};
 use crate::exit::{Exit, ServiceError};
-use crate::flags::CommonFlags;
+use crate::flags::{CommonFlags, given, kubelet_args};
 use crate::logs;
 
 /// Blocking threads that file work may use: processes are meant to be small.
@@ -47,11 +48,12 @@ pub fn run_to_exit<S: Service>(arguments: impl IntoIterator<Item = std::ffi::OsS
     let arguments = arguments.into_iter().skip(1);
     let arguments = std::iter::once(S::NAME.into()).chain(arguments);
     // By the process' name, not this crate's: `pleg --version` says pleg.
-    let parser = CommandLine::<S::Flags>::command().name(S::NAME);
-    let parsed =
-        parser.try_get_matches_from(arguments).and_then(|found| CommandLine::from_arg_matches(&found));
-    let command: CommandLine<S::Flags> = match parsed {
-        Ok(command) => command,
+    let parser = CommandLine::<S::Flags>::command().name(S::NAME).args(kubelet_args());
+    let parsed = parser
+        .try_get_matches_from(arguments)
+        .and_then(|found| Ok((CommandLine::from_arg_matches(&found)?, given(&found))));
+    let (command, kubelets): (CommandLine<S::Flags>, Vec<Given>) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Help and version come this way too.
             let _ = error.print();
@@ -64,7 +66,7 @@ pub fn run_to_exit<S: Service>(arguments: impl IntoIterator<Item = std::ffi::OsS
         .build();
     let result = match runtime {
         Ok(runtime) => {
-            let result = runtime.block_on(start::<S>(command));
+            let result = runtime.block_on(start::<S>(command, &kubelets));
             // What still runs in a blocking thread must not hold the process back.
             runtime.shutdown_background();
             result
@@ -81,17 +83,19 @@ pub fn run_to_exit<S: Service>(arguments: impl IntoIterator<Item = std::ffi::OsS
     }
 }
 
-async fn start<S: Service>(command: CommandLine<S::Flags>) -> Result<(), ServiceError> {
+async fn start<S: Service>(command: CommandLine<S::Flags>, kubelets: &[Given]) -> Result<(), ServiceError> {
     let flags = command.common;
     let clock = Arc::new(SystemClock);
-    let (logs, spans) = logs::init(S::NAME, &flags, clock.clone()).map_err(|error| ServiceError {
-        exit: Exit::Usage,
-        what: "cannot set up logging".to_owned(),
-        source: Some(error.into()),
-    })?;
-    let loaded = bulkhead_config::load(flags.config.as_deref(), flags.config_dir.as_deref())
+    // Before logging, whose form it says; what is wrong with it is reported on standard error.
+    let loaded = bulkhead_config::load(flags.config.as_deref(), flags.config_dir.as_deref(), kubelets)
         .map_err(|error| ServiceError::configuration("the configuration cannot be used", error))?;
-    for warning in &loaded.warnings {
+    let (logs, spans) =
+        logs::init(S::NAME, &flags, &loaded.config.logging, clock.clone()).map_err(|error| ServiceError {
+            exit: Exit::Usage,
+            what: "cannot set up logging".to_owned(),
+            source: Some(error.into()),
+        })?;
+    for warning in loaded.ignored.iter().map(ToString::to_string).chain(loaded.warnings) {
         tracing::warn!(warning, "configuration");
     }
     let identities = identities(&flags)

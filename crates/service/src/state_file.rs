@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -76,20 +77,26 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
         Self { path: dir.join(name), version, writing: Arc::default(), content: PhantomData }
     }
 
-    /// What was saved last; `None` without a file. A file that is damaged, too large or of another version is renamed to
-    /// `NAME.corrupt`.
+    /// What was saved last; `None` without a file. What is damaged, too large, of another version or no file at all is
+    /// renamed to `NAME.corrupt`, in place of an earlier one.
     ///
     /// # Errors
     /// When there is a file that cannot be read or used.
     pub fn load(&self) -> Result<Option<T>, StateFileError> {
-        let mut text = Vec::new();
-        match File::open(&self.path) {
-            Ok(file) => {
-                file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| self.io("read", error))?
-            }
+        // NONBLOCK: a pipe in its place must not hold us.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(flags).open(&self.path) {
+            Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            // Such as a socket in its place.
+            Err(_) if self.is_no_file() => return Err(self.set_aside("it is no regular file".to_owned())),
             Err(error) => return Err(self.io("open", error)),
         };
+        if self.is_no_file() {
+            return Err(self.set_aside("it is no regular file".to_owned()));
+        }
+        let mut text = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| self.io("read", error))?;
         if text.len() as u64 > LARGEST {
             return Err(self.set_aside(format!("it is larger than {LARGEST} bytes")));
         }
@@ -100,6 +107,10 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
             }
             Err(error) => Err(self.set_aside(error.to_string())),
         }
+    }
+
+    fn is_no_file(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file())
     }
 
     /// As [`StateFile::load`]; a file that cannot be used is logged, with what that costs.
@@ -133,6 +144,12 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
 
     fn set_aside(&self, reason: String) -> StateFileError {
         let aside = self.beside("corrupt");
+        // A folder makes no room for a file, nor a file for a folder.
+        match std::fs::symlink_metadata(&aside) {
+            Ok(meta) if meta.is_dir() => drop(std::fs::remove_dir_all(&aside)),
+            Ok(_) => drop(std::fs::remove_file(&aside)),
+            Err(_) => {}
+        }
         match std::fs::rename(&self.path, &aside) {
             Ok(()) => StateFileError::Foreign { path: self.path.clone(), aside, reason },
             Err(error) => self.io("set aside", error),
@@ -190,6 +207,33 @@ mod tests {
             assert!(!path.exists());
             file.save(&content()).unwrap();
             assert_eq!(file.load().unwrap(), Some(content()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_set_aside_too_and_holds_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, aside) = (dir.path().join("x.json"), dir.path().join("x.json.corrupt"));
+        let file = StateFile::<Content>::new(dir.path(), "x.json", 1);
+        let fifo = |path: &Path| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+        };
+        let folder = |path: &Path| std::fs::create_dir_all(path.join("in/it")).unwrap();
+        let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        let text = |path: &Path| std::fs::write(path, "{").unwrap();
+        // Each in place of the one before.
+        let makers: [&dyn Fn(&Path); 6] = [&folder, &fifo, &folder, &text, &socket, &folder];
+        for make in makers {
+            make(&path);
+            let kind = std::fs::symlink_metadata(&path).unwrap().file_type();
+            let error = file.load().unwrap_err();
+            assert!(matches!(error, StateFileError::Foreign { .. }), "{error}");
+            assert_eq!(std::fs::symlink_metadata(&aside).unwrap().file_type(), kind);
+            assert_eq!(file.load().unwrap(), None);
+            file.save(&content()).unwrap();
+            assert_eq!(file.load().unwrap(), Some(content()));
+            std::fs::remove_file(&path).unwrap();
         }
     }
 

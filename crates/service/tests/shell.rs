@@ -52,10 +52,27 @@ fn each_way_to_end_has_its_exit_code() {
     let good = write("good.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n");
     let bad = write(
         "bad.yaml",
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 1\n",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: x\n",
     );
     let broken = write("broken.json", "{");
+    let odd = write(
+        "odd.yaml",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 1\n",
+    );
     assert_eq!(run(dir.path(), &["--config", &good]), Exit::Stopped);
+    assert_eq!(run(dir.path(), &["--config", &odd]), Exit::Stopped, "unknown names are warned of");
+    assert_eq!(
+        run(dir.path(), &["--max-pods=5", "--v", "2", "--cpu-cfs-quota", "--cluster-dns=10.0.0.1"]),
+        Exit::Stopped
+    );
+    assert_eq!(run(dir.path(), &["-v2", "--oom-score-adj", "-999", "--kubeconfig="]), Exit::Stopped);
+    assert_eq!(run(dir.path(), &["--max-pods=many"]), Exit::Configuration);
+    assert_eq!(run(dir.path(), &["--kubeconfig=/etc/kubernetes/kubelet.conf"]), Exit::Configuration);
+    assert_eq!(
+        run(dir.path(), &["--cpu-cfs-quota", "false"]),
+        Exit::Usage,
+        "a switch's value stands behind ="
+    );
     assert_eq!(run(dir.path(), &["--no-such-flag"]), Exit::Usage);
     assert_eq!(run(dir.path(), &["--log", "a=b=c"]), Exit::Usage);
     assert_eq!(run(dir.path(), &["--help"]), Exit::Stopped);

@@ -2,5 +2,6 @@
 
 pub mod cri;
 pub mod node;
+pub mod peers;
 
 pub use node::TestNode;

@@ -98,8 +98,8 @@ impl TestNode {
             hostname_override: Some("node-a".to_owned()),
             node_ip: vec![std::net::Ipv4Addr::new(192, 0, 2, 10).into()],
             cri_endpoint: None,
-            log_format: bulkhead_service::LogFormat::Text,
-            log: "info".to_owned(),
+            log_format: None,
+            log: None,
         }
     }
 

@@ -13,22 +13,33 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Code, Status};
 use tracing::Span;
 
+use crate::ahead::{self, Ahead, Lost};
 use crate::gate::Endpoint;
 
 /// The body of an answer: empty (the default), or the runtime's.
 #[derive(Default)]
 pub struct ResponseBody(Option<Passing>);
 
+/// The runtime's body.
+pub enum Inner {
+    /// Read as fast as the caller takes it.
+    Answer(Incoming),
+    /// Read as fast as it comes.
+    Endless(Ahead<hyper::Error>),
+}
+
 /// An answer of the runtime while it passes.
 pub struct Passing {
     /// The runtime's body.
-    pub inner: Incoming,
+    pub inner: Inner,
     /// Where it comes from.
     pub endpoint: Endpoint,
     /// The call's span; it ends with the body.
     pub span: Span,
     /// The call's place among those in flight; free again when the body is gone.
     pub _permit: OwnedSemaphorePermit,
+    /// The place of a stream without an end.
+    pub _stream: Option<OwnedSemaphorePermit>,
     /// Set for a stream without an end: it ends when this process does. Other answers may finish.
     pub stop: Option<Stop>,
 }
@@ -79,14 +90,24 @@ impl Passing {
         {
             return Poll::Ready(Some(Err(stopping())));
         }
-        Poll::Ready(match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+        let frame = match &mut self.inner {
+            Inner::Answer(answer) => {
+                ready!(Pin::new(answer).poll_frame(cx)).map(|frame| frame.map_err(Lost::Broken))
+            }
+            Inner::Endless(ahead) => ready!(ahead.poll(cx)),
+        };
+        Poll::Ready(match frame {
             Some(Ok(frame)) => {
                 if let Some(trailers) = frame.trailers_ref() {
                     note(&self.span, trailers);
                 }
                 Some(Ok(frame))
             }
-            Some(Err(error)) => {
+            Some(Err(Lost::Overrun)) => {
+                tracing::warn!("a stream of events was closed: its reader fell behind");
+                Some(Err(ahead::overrun()))
+            }
+            Some(Err(Lost::Broken(error))) => {
                 let error = self.endpoint.upstream.broken(error);
                 trace::fail(&self.span, &bulkhead_base::chain(&error));
                 Some(Err(to_status(&error)))
@@ -121,6 +142,9 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|passing| passing.inner.is_end_stream())
+        self.0.as_ref().is_none_or(|passing| match &passing.inner {
+            Inner::Answer(answer) => answer.is_end_stream(),
+            Inner::Endless(_) => false,
+        })
     }
 }

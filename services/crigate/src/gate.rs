@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::{Instrument, Span};
 
-use crate::body::{self, Passing, ResponseBody, Stop};
+use crate::ahead::Ahead;
+use crate::body::{self, Inner, Passing, ResponseBody, Stop};
 use crate::caller::Caller;
 use crate::error::Refusal;
 use crate::health::RuntimeHealth;
@@ -24,6 +25,7 @@ use crate::limits;
 use crate::methods::{CriService, Method};
 use crate::operations::Totals;
 use crate::policy::Judge;
+use crate::said::Said;
 use crate::table::{Row, Table};
 use crate::upstream::{RequestBody, Upstream};
 
@@ -44,6 +46,8 @@ pub struct Gate {
     /// When images have a socket of their own.
     images: Option<Endpoint>,
     in_flight: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    said: Said,
     shutdown: CancellationToken,
 }
 
@@ -52,6 +56,7 @@ struct Admitted<'a> {
     row: &'a Row,
     request: Request<RequestBody>,
     permit: OwnedSemaphorePermit,
+    stream: Option<OwnedSemaphorePermit>,
 }
 
 impl Gate {
@@ -64,7 +69,16 @@ impl Gate {
         shutdown: CancellationToken,
     ) -> Self {
         let in_flight = usize::try_from(limits::CALLS).unwrap_or(Semaphore::MAX_PERMITS);
-        Self { table, judge, runtime, images, in_flight: Arc::new(Semaphore::new(in_flight)), shutdown }
+        Self {
+            table,
+            judge,
+            runtime,
+            images,
+            in_flight: Arc::new(Semaphore::new(in_flight)),
+            streams: Arc::new(Semaphore::new(limits::STREAMS)),
+            said: Said::default(),
+            shutdown,
+        }
     }
 
     /// The process.
@@ -99,7 +113,9 @@ impl Gate {
             }
             Err(refusal) => {
                 counts.refuse();
-                tracing::warn!(process = self.process(), %refusal, "call refused");
+                if self.said.is_news(&refusal.to_string(), Instant::now()) {
+                    tracing::warn!(process = self.process(), %refusal, "call refused");
+                }
                 to_status(&refusal).into_http()
             }
         }
@@ -112,14 +128,18 @@ impl Gate {
         request: Request<Incoming>,
     ) -> Result<Admitted<'_>, Refusal> {
         let row = self.table.judge(caller, called)?;
-        let permit = self.in_flight.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| Refusal::TooMany { process: self.process().to_owned() })?;
+        let place = |of: &Arc<Semaphore>| {
+            let place = of.clone().try_acquire_owned();
+            place.map_err(|_| Refusal::TooMany { process: self.process().to_owned() })
+        };
+        let permit = place(&self.in_flight)?;
+        let stream = row.method.streaming.then(|| place(&self.streams)).transpose()?;
         let request = self.judge.screen(self.process(), &row.method, request).await?;
-        Ok(Admitted { row, request, permit })
+        Ok(Admitted { row, request, permit, stream })
     }
 
     async fn forward(&self, admitted: Admitted<'_>) -> Response<ResponseBody> {
-        let Admitted { row, mut request, permit } = admitted;
+        let Admitted { row, mut request, permit, stream } = admitted;
         let endpoint = self.endpoint(row.method.service);
         let span = span(&row.method, request.headers());
         *request.uri_mut() = row.method.uri.clone();
@@ -154,7 +174,10 @@ impl Gate {
         row.operations.note(began.elapsed(), failed);
         let stop = streaming.then(|| Stop::when(self.shutdown.clone()));
         let endpoint = endpoint.clone();
-        response.map(|inner| Passing { inner, endpoint, span, _permit: permit, stop }.into())
+        response.map(|answer| {
+            let inner = if streaming { Inner::Endless(Ahead::of(answer)) } else { Inner::Answer(answer) };
+            Passing { inner, endpoint, span, _permit: permit, _stream: stream, stop }.into()
+        })
     }
 
     fn endpoint(&self, service: CriService) -> &Endpoint {

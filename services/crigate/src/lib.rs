@@ -4,6 +4,7 @@
 //! Owns the runtime's socket, the CRI sockets, and what was refused. Must never decode a message that it need not judge,
 //! keep a message, or call the runtime on its own behalf for anything but asking whether it is there.
 
+mod ahead;
 mod body;
 mod caller;
 mod config;
@@ -17,6 +18,7 @@ mod methods;
 mod operations;
 mod policy;
 mod probe;
+mod said;
 mod table;
 mod upstream;
 

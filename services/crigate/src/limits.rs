@@ -1,6 +1,6 @@
 //! Every bound of the gate, in one place. A process that misbehaves, or a runtime that does, gets an error, and at most
-//! about 48 MiB here: [`ANSWER_WINDOW`], [`CALLS`] send buffers, and [`CONNECTIONS`] request windows; and 32 MiB for all
-//! when there is a node policy: [`JUDGED`] messages and their copies.
+//! about 64 MiB here: [`ANSWER_WINDOW`], [`CALLS`] send buffers, [`CONNECTIONS`] request windows, and [`STREAMS`] read
+//! ahead; and 32 MiB for all when there is a node policy: [`JUDGED`] messages and their copies.
 
 use std::time::Duration;
 
@@ -22,6 +22,11 @@ pub const STREAM_WINDOW: u32 = 64 * 1024;
 pub const ANSWER_WINDOW: u32 = CALLS * STREAM_WINDOW;
 /// The same for all requests of one connection.
 pub const REQUEST_WINDOW: u32 = 4 * STREAM_WINDOW;
+/// Frames of one stream without an end that were read and not yet taken on, of at most 16 KiB each. A pod's life is about
+/// ten events.
+pub const AHEAD: usize = 256;
+/// Such streams of one process at a time. A healthy one has one, and an old one for a moment.
+pub const STREAMS: usize = 4;
 /// Bytes of a message that a node policy is held against. A pod is at most about 1 MiB.
 pub const MESSAGE: usize = 2 * 1024 * 1024;
 /// Such messages held at the same time; further ones wait.

@@ -1,6 +1,6 @@
-//! The loop that collects: every ten seconds, and sooner when somebody asks.
+//! The loop that collects: every ten seconds while somebody asks for statistics, else every minute, and when they are asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bulkhead_api::evictd::v1::Summary;
@@ -19,8 +19,12 @@ use crate::plan::Plan;
 use crate::problems::Problems;
 use crate::summary::{Input, Samples};
 
-/// Longest time between two collections: the kubelet's housekeeping interval.
+/// Longest time between two collections while statistics are asked for: the kubelet's housekeeping interval.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+/// The same while nobody wants them: the first who asks then still gets rates.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
+/// How long after a call more are expected.
+const WANTED: Duration = Duration::from_secs(120);
 /// Shortest time between two collections: figures this young need no others, however many ask.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 /// How long the first collection waits for peers, so that it has pods after a restart in the middle of a life.
@@ -35,6 +39,10 @@ pub(crate) struct Pods {
     pub(crate) running: Mirror<String, RuntimePod>,
 }
 
+/// When somebody asked for statistics last. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked(Arc<Mutex<Option<Instant>>>);
+
 /// One finished collection.
 #[derive(Debug)]
 pub(crate) struct Collection {
@@ -42,6 +50,10 @@ pub(crate) struct Collection {
     pub(crate) at: Instant,
     /// Its figures.
     pub(crate) summary: Summary,
+    /// What they are about.
+    pub(crate) plan: Arc<Plan>,
+    /// Bytes of memory and of swap of the machine.
+    pub(crate) memory: (u64, u64),
     /// What is missing from them.
     pub(crate) problems: Problems,
 }
@@ -55,7 +67,20 @@ pub(crate) struct Collector<F> {
     pods: Pods,
     settings: Settings,
     samples: Samples,
+    asked: Asked,
     latest: watch::Sender<Latest>,
+}
+
+impl Asked {
+    /// Somebody asks now.
+    pub(crate) fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn interval(&self) -> Duration {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|at| at.elapsed() < WANTED) { INTERVAL } else { IDLE }
+    }
 }
 
 impl Pods {
@@ -68,8 +93,18 @@ impl Pods {
 
 impl<F: Figures> Collector<F> {
     /// Tells `latest` what it collects.
-    pub(crate) fn new(figures: F, pods: Pods, settings: Settings, latest: watch::Sender<Latest>) -> Self {
-        Self { figures: Arc::new(figures), pods, settings, samples: Samples::default(), latest }
+    pub(crate) fn new(
+        figures: Arc<F>,
+        pods: Pods,
+        settings: Settings,
+        latest: watch::Sender<Latest>,
+    ) -> Self {
+        Self { figures, pods, settings, samples: Samples::default(), asked: Asked::default(), latest }
+    }
+
+    /// When somebody asked, as the loop sees it.
+    pub(crate) fn asked(&self) -> Asked {
+        self.asked.clone()
     }
 
     async fn collect(&mut self) -> Result<Collection, CollectError> {
@@ -88,7 +123,9 @@ impl<F: Figures> Collector<F> {
         };
         let summary = input.summary();
         self.samples = Samples::of(&readings);
-        Ok(Collection { at, summary, problems: plan.problems.join(&readings.problems) })
+        let problems = plan.problems.clone().join(&readings.problems);
+        let memory = (readings.proc.memory_total, readings.proc.swap_total);
+        Ok(Collection { at, summary, plan: Arc::new(plan), memory, problems })
     }
 
     /// How long until the next collection may be; `None` when it may be now.
@@ -102,7 +139,7 @@ impl<F: Figures> Reconciler for Collector<F> {
     const NAME: &'static str = "statistics";
 
     fn interval(&self) -> Duration {
-        INTERVAL
+        self.asked.interval()
     }
 
     async fn reconcile(&mut self, trigger: Trigger) -> Next {

@@ -20,12 +20,25 @@ pub(crate) struct Settings {
     pub(crate) node_name: String,
     /// Where pods have their cgroups.
     pub(crate) layout: Layout,
+    /// `kubeletCgroups`, if it is set.
+    pub(crate) agent: Option<CgroupPath>,
+    /// `systemCgroups`, if it is set.
+    pub(crate) others: Option<CgroupPath>,
 }
 
 impl Settings {
-    /// Of this process; an error when `cgroupRoot` is no path of a cgroup.
+    /// Of this process; an error when `cgroupRoot` or another of them is no path of a cgroup.
     pub(crate) fn new(context: &Context) -> Result<Self, CgroupError> {
         let root = CgroupPath::parse(&context.config.cgroup_root)?;
-        Ok(Self { node_name: context.flags.node_name(), layout: Layout::new(root) })
+        let part = |name: &str| match name {
+            "" => Ok(None),
+            name => CgroupPath::parse(name).map(Some),
+        };
+        Ok(Self {
+            node_name: context.flags.node_name(),
+            layout: Layout::new(root),
+            agent: part(&context.config.kubelet_cgroups)?,
+            others: part(&context.config.system_cgroups)?,
+        })
     }
 }

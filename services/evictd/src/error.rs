@@ -42,6 +42,12 @@ pub(crate) enum CollectError {
     CutOff(#[source] tokio::task::JoinError),
 }
 
+impl Coded for CollectError {
+    fn code(&self) -> Code {
+        Code::Unavailable
+    }
+}
+
 /// Nothing was collected yet.
 #[derive(Debug, thiserror::Error)]
 #[error("there are no statistics yet{}", reason(last_error))]

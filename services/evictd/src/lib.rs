@@ -1,14 +1,20 @@
-//! evictd: processor time, memory and process counts of the node, its pods and their containers.
+//! evictd: what the node, its pods and their containers use: processor time, memory, disk, network.
 //!
-//! Owns the figures: reads /proc and cgroups every ten seconds, or at a call, and serves the newest summary. Must never
-//! change a cgroup, and never read one that belongs to no pod.
+//! Owns the figures: reads /proc and cgroups now and then, and at a call, and serves the newest summary. Must never change a
+//! cgroup, read one that is neither a pod's nor one of the node's parts, or ask the runtime while nobody asks here.
 
+mod cgroups;
 mod collect;
 mod config;
 mod error;
+mod extra;
 mod fs;
+#[doc(hidden)]
+pub mod fuzz;
 mod grpc;
+mod hardware;
 mod health;
+mod logs;
 mod machine;
 mod net;
 mod plan;
@@ -16,8 +22,10 @@ mod problems;
 mod proc;
 mod rate;
 mod summary;
+mod system;
 #[cfg(test)]
 mod testing;
+mod whole;
 
 use std::sync::Arc;
 
@@ -25,17 +33,20 @@ use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::evictd::v1::evictd_server::EvictdServer;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
+use bulkhead_api::volumed::v1::volumed_client::VolumedClient;
+use bulkhead_cri::StatsClient;
 use bulkhead_ipc::Mirror;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use bulkhead_service::{Context, Service, ServiceError};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tonic::service::Routes;
 
 pub use crate::config::EvictdFlags;
 
 use crate::collect::{Collector, Pods};
 use crate::config::Settings;
-use crate::grpc::Handlers;
+use crate::extra::Extras;
+use crate::grpc::{Handlers, Newest};
 use crate::health::Watched;
 use crate::machine::Machine;
 
@@ -51,15 +62,19 @@ impl Service for Evictd {
 
     async fn run(context: Context, flags: EvictdFlags) -> Result<(), ServiceError> {
         let settings = Settings::new(&context)
-            .map_err(|error| ServiceError::configuration("cgroupRoot cannot be used", error))?;
+            .map_err(|error| ServiceError::configuration("the configured cgroups cannot be used", error))?;
         let context = Arc::new(context);
         let pods = pods(&context);
-        let machine = Machine::new(flags.proc_dir, context.clock.clone()).with_root(&context.flags.root_dir);
+        let machine = Machine::new(flags.proc_dir, context.clock.clone())
+            .with_root(&context.flags.root_dir)
+            .with_system(settings.agent.clone(), settings.others.clone());
+        let machine = Arc::new(machine);
         let (newest, latest) = watch::channel(None);
         let (status, passes) = watch::channel(LoopStatus::default());
         let (waker, waiting) = wake();
 
-        let collector = Collector::new(machine, pods.clone(), settings, newest);
+        let collector = Collector::new(machine.clone(), pods.clone(), settings, newest);
+        let asked = collector.asked();
         tokio::spawn(drive(collector, waiting, status, context.shutdown.clone().cancelled_owned()));
         let (known, first, shutdown) = (pods.clone(), waker.clone(), context.shutdown.clone());
         tokio::spawn(async move {
@@ -73,7 +88,14 @@ impl Service for Evictd {
             Watched { latest: latest.clone(), status: passes.clone(), pods },
         ));
 
-        let handlers = Handlers { latest, status: passes, waker };
+        let extras = Extras::new(
+            machine.clone(),
+            StatsClient::new(context.cri_channel()),
+            VolumedClient::new(context.peer("volumed")).max_decoding_message_size(MESSAGE_BYTES),
+            context.config.pod_logs_dir.clone().into(),
+        );
+        let newest = Newest { latest, status: passes, waker, asked };
+        let handlers = Handlers { newest, extras: Arc::new(extras), machine, reading: Mutex::default() };
         context.serve(Routes::new(EvictdServer::new(handlers))).await
     }
 }

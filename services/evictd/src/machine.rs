@@ -6,15 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
+use bulkhead_api::evictd::v1::NetworkStats;
 use bulkhead_base::{Clock, chain};
-use bulkhead_cgroup::{CgroupPath, CgroupStats, Mounts, read_stats};
+use bulkhead_cgroup::{
+    CgroupPath, CgroupStats, Detail, Mounts, processes, read_details, read_machine_pressure, read_stats,
+};
 use tokio::time::Instant;
 
 use crate::error::CollectError;
 use crate::fs::{self, FsFigures};
+use crate::hardware::Hardware;
 use crate::net::{self, NetFigures};
+use crate::plan::Plan;
 use crate::problems::Problems;
 use crate::proc::{self, ProcFigures};
+use crate::summary;
+use crate::system::SystemCgroups;
+
+/// Processes of a sandbox that are tried: the first may end while it is looked at.
+const SANDBOX_PROCESSES: usize = 4;
 
 /// Where figures come from.
 pub(crate) trait Figures: Send + Sync + 'static {
@@ -35,8 +45,8 @@ pub(crate) struct Readings {
     pub(crate) fs: Option<FsFigures>,
     /// Every cgroup that exists.
     pub(crate) cgroups: BTreeMap<CgroupPath, Reading>,
-    /// When the cgroup of all pods was made, in nanoseconds since 1970; `None` while there is none.
-    pub(crate) kubepods_made: Option<u64>,
+    /// The node's parts that exist, the pods first: name, cgroup, and when it was made, in nanoseconds since 1970.
+    pub(crate) system: Vec<(&'static str, CgroupPath, Option<u64>)>,
     /// Cgroups that exist and cannot be read.
     pub(crate) problems: Problems,
 }
@@ -65,12 +75,30 @@ pub(crate) struct Machine {
     root_dir: PathBuf,
     clock: Arc<dyn Clock>,
     mounts: OnceLock<Mounts>,
+    system: SystemCgroups,
+    hardware: OnceLock<Hardware>,
+}
+
+/// All that the kernel tells of one cgroup.
+#[derive(Clone, Debug)]
+pub(crate) struct Detailed {
+    /// When it was read.
+    pub(crate) at: Moment,
+    /// The figures.
+    pub(crate) figures: Vec<(Detail, u64)>,
 }
 
 impl Machine {
     /// With the proc file system at `proc_dir`. Nothing is read yet.
     pub(crate) fn new(proc_dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { proc_dir, root_dir: PathBuf::new(), clock, mounts: OnceLock::new() }
+        let (mounts, hardware) = (OnceLock::new(), OnceLock::new());
+        let system = SystemCgroups::new(&proc_dir);
+        Self { proc_dir, root_dir: PathBuf::new(), clock, mounts, system, hardware }
+    }
+
+    /// With what the configuration says of the cgroups of the node's parts.
+    pub(crate) fn with_system(self, agent: Option<CgroupPath>, others: Option<CgroupPath>) -> Self {
+        Self { system: self.system.configured(agent, others), ..self }
     }
 
     /// With the node agent's root folder there.
@@ -88,7 +116,51 @@ impl Machine {
         Ok(self.mounts.get_or_init(|| found))
     }
 
-    fn now(&self) -> Moment {
+    /// The proc file system.
+    pub(crate) fn proc_dir(&self) -> &Path {
+        &self.proc_dir
+    }
+
+    /// The node agent's root folder.
+    pub(crate) fn root_dir(&self) -> &Path {
+        &self.root_dir
+    }
+
+    /// The machine's hardware, looked at once. Blocks.
+    pub(crate) fn hardware(&self) -> &Hardware {
+        self.hardware.get_or_init(|| Hardware::read(&self.proc_dir, Path::new("/")))
+    }
+
+    /// Traffic of pods with a network of their own, by UID. Blocks for some small reads a pod.
+    pub(crate) fn networks(&self, plan: &Plan) -> BTreeMap<String, NetworkStats> {
+        let Ok(mounts) = self.mounts() else { return BTreeMap::new() };
+        let own =
+            plan.pods.iter().filter_map(|pod| Some((pod, pod.sandbox.as_ref().filter(|s| s.own_network)?)));
+        let traffic = own.filter_map(|(pod, sandbox)| {
+            let pids = processes(mounts, &sandbox.cgroup, SANDBOX_PROCESSES).ok()?;
+            let read = |pid: &u32| net::read(&self.proc_dir.join(pid.to_string()));
+            Some((pod.view.uid.clone(), summary::network(self.now(), &pids.iter().find_map(read)?)))
+        });
+        traffic.collect()
+    }
+
+    /// All that the kernel tells of these cgroups, those that exist. Blocks.
+    pub(crate) fn details(
+        &self,
+        cgroups: &BTreeSet<CgroupPath>,
+    ) -> Result<BTreeMap<CgroupPath, Detailed>, CollectError> {
+        let mounts = self.mounts()?;
+        let read = |path: &CgroupPath| {
+            let at = self.now();
+            // One that cannot be read is left out; the check `statistics` names it.
+            let figures = read_details(mounts, path).ok()??;
+            Some((path.clone(), Detailed { at, figures }))
+        };
+        Ok(cgroups.iter().filter_map(read).collect())
+    }
+
+    /// This moment.
+    pub(crate) fn now(&self) -> Moment {
         let unix_nano = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or(0);
         Moment { instant: Instant::now(), unix_nano }
     }
@@ -103,10 +175,13 @@ impl Figures for Machine {
             network: net::read(&self.proc_dir),
             fs: fs::read(&self.root_dir),
             cgroups: BTreeMap::new(),
-            kubepods_made: made(mounts, kubepods),
+            system: Vec::new(),
             problems: Problems::default(),
         };
-        for path in cgroups {
+        let system = [("pods", kubepods.clone())].into_iter().chain(self.system.find());
+        readings.system = system.map(|(name, path)| (name, path.clone(), made(mounts, &path))).collect();
+        let system: BTreeSet<_> = readings.system.iter().map(|(_, path, _)| path.clone()).collect();
+        for path in cgroups.union(&system) {
             let at = self.now();
             match read_stats(mounts, path) {
                 Ok(Some(stats)) => {
@@ -114,6 +189,15 @@ impl Figures for Machine {
                 }
                 // It ended, or has not begun yet.
                 Ok(None) => {}
+                Err(error) => readings.problems.add(chain(&error).to_string()),
+            }
+        }
+        // v1 keeps no pressure in cgroups, and the machine's stands beside them.
+        if let Some(root) =
+            readings.cgroups.get_mut(&CgroupPath::root()).filter(|root| root.stats.pressure.is_none())
+        {
+            match read_machine_pressure(&self.proc_dir) {
+                Ok(pressure) => root.stats.pressure = pressure,
                 Err(error) => readings.problems.add(chain(&error).to_string()),
             }
         }

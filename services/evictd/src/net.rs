@@ -1,4 +1,6 @@
-//! Traffic of the node's own network interfaces, from `/proc/net`. Must never fail the rest: what cannot be read is absent.
+//! Traffic of network interfaces, from the folder `net` of `/proc` or of a process: that of the network which the process is
+//! in. Must never fail the rest: what cannot be
+//! read is absent.
 
 use std::fs::File;
 use std::io::Read;
@@ -33,18 +35,31 @@ pub(crate) struct Interface {
     pub(crate) tx_bytes: u64,
     /// Errors on sending.
     pub(crate) tx_errors: u64,
+    /// Packets received.
+    pub(crate) rx_packets: u64,
+    /// Packets received and dropped.
+    pub(crate) rx_dropped: u64,
+    /// Packets sent.
+    pub(crate) tx_packets: u64,
+    /// Packets dropped instead of sent.
+    pub(crate) tx_dropped: u64,
 }
 
-/// Reads them from `dir`, usually `/proc`. `None` when there is no such file.
+/// Reads them from `dir`: `/proc` for the node's own, `/proc/PID` for those of a process. `None` when there is no such file.
 pub(crate) fn read(dir: &Path) -> Option<NetFigures> {
     let interfaces = text(&dir.join("net/dev"))?;
     let routes = text(&dir.join("net/route")).unwrap_or_default();
+    Some(figures(&interfaces, &routes))
+}
+
+/// From the texts of `dev` and `route`.
+pub(crate) fn figures(interfaces: &str, routes: &str) -> NetFigures {
     let interfaces = interfaces.lines().filter_map(interface);
     let interfaces = interfaces.filter(|one| !LEFT_OUT.iter().any(|prefix| one.name.starts_with(prefix)));
-    Some(NetFigures {
-        default_interface: default_interface(&routes),
+    NetFigures {
+        default_interface: default_interface(routes),
         interfaces: interfaces.take(INTERFACES).collect(),
-    })
+    }
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -64,6 +79,10 @@ fn interface(line: &str) -> Option<Interface> {
         rx_errors: at(2)?,
         tx_bytes: at(8)?,
         tx_errors: at(10)?,
+        rx_packets: at(1)?,
+        rx_dropped: at(3)?,
+        tx_packets: at(9)?,
+        tx_dropped: at(11)?,
     })
 }
 
@@ -115,6 +134,10 @@ eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0
             rx_errors: 1,
             tx_bytes: 5_889_846,
             tx_errors: 2,
+            rx_packets: 9,
+            rx_dropped: 0,
+            tx_packets: 8,
+            tx_dropped: 0,
         };
         assert_eq!(figures.interfaces[0], eth0);
     }

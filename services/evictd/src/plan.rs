@@ -16,6 +16,8 @@ use crate::problems::Problems;
 pub(crate) struct Plan {
     /// The cgroup that holds all pods.
     pub(crate) kubepods: CgroupPath,
+    /// Those in it that hold the pods of a class.
+    pub(crate) tiers: [CgroupPath; 2],
     /// Pods by UID.
     pub(crate) pods: Vec<PodPlan>,
     /// Pods and containers whose cgroup has no usable name.
@@ -29,10 +31,23 @@ pub(crate) struct PodPlan {
     pub(crate) view: Arc<StatsView>,
     /// Its cgroup.
     pub(crate) cgroup: CgroupPath,
-    /// When its newest sandbox was made; `None` if there is none.
-    pub(crate) started_at: Option<Timestamp>,
+    /// Its newest sandbox, if there is one.
+    pub(crate) sandbox: Option<SandboxPlan>,
     /// Its running containers by name.
     pub(crate) containers: Vec<ContainerPlan>,
+}
+
+/// A pod's sandbox.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SandboxPlan {
+    /// The runtime's id.
+    pub(crate) id: String,
+    /// Its cgroup.
+    pub(crate) cgroup: CgroupPath,
+    /// When it was made.
+    pub(crate) made_at: Timestamp,
+    /// Whether its network is not the node's.
+    pub(crate) own_network: bool,
 }
 
 /// One container that runs.
@@ -40,6 +55,12 @@ pub(crate) struct PodPlan {
 pub(crate) struct ContainerPlan {
     /// Its name in the pod.
     pub(crate) name: String,
+    /// The runtime's id.
+    pub(crate) id: String,
+    /// As the pod names it.
+    pub(crate) image: String,
+    /// When it was made.
+    pub(crate) made_at: Timestamp,
     /// Its cgroup.
     pub(crate) cgroup: CgroupPath,
     /// When it was started, or made if the runtime does not tell.
@@ -62,9 +83,7 @@ impl Plan {
                     pods.push(PodPlan {
                         view,
                         cgroup: layout.path(&CgroupName::Pod(cgroup.clone())),
-                        started_at: runtime
-                            .and_then(|pod| pod.newest_sandbox())
-                            .map(|sandbox| sandbox.created_at),
+                        sandbox: runtime.and_then(|pod| sandbox(layout, &cgroup, pod, &mut problems)),
                         containers: runtime
                             .map(|pod| containers(layout, &cgroup, pod, &mut problems))
                             .unwrap_or_default(),
@@ -77,7 +96,8 @@ impl Plan {
                 Err(error) => problems.add(format!("pod {uid}: {}", chain(&error))),
             }
         }
-        Self { kubepods: layout.path(&CgroupName::Kubepods), pods, problems }
+        let tiers = [CgroupName::Burstable, CgroupName::BestEffort].map(|tier| layout.path(&tier));
+        Self { kubepods: layout.path(&CgroupName::Kubepods), tiers, pods, problems }
     }
 
     /// Every cgroup that is to be read, the root among them.
@@ -98,6 +118,28 @@ fn pod_cgroup(layout: &Layout, path: &str) -> Result<Option<PodCgroup>, CgroupEr
     })
 }
 
+fn sandbox(
+    layout: &Layout,
+    cgroup: &PodCgroup,
+    pod: &RuntimePod,
+    problems: &mut Problems,
+) -> Option<SandboxPlan> {
+    let sandbox = pod.newest_sandbox()?;
+    match layout.container(cgroup, &sandbox.id) {
+        Ok(path) => Some(SandboxPlan {
+            id: sandbox.id.clone(),
+            cgroup: path,
+            made_at: sandbox.created_at,
+            // pleg names no address for a pod in the node's network.
+            own_network: !sandbox.ips.is_empty(),
+        }),
+        Err(error) => {
+            problems.add(format!("sandbox of pod {}: {}", pod.uid, chain(&error)));
+            None
+        }
+    }
+}
+
 /// The newest container of each name, if it runs: figures of an attempt that ended are nobody's.
 fn containers(
     layout: &Layout,
@@ -114,6 +156,9 @@ fn containers(
         match layout.container(cgroup, &container.id) {
             Ok(path) => plans.push(ContainerPlan {
                 name: container.name.clone(),
+                id: container.id.clone(),
+                image: container.image.clone(),
+                made_at: container.created_at,
                 cgroup: path,
                 started_at: container.started_at.unwrap_or(container.created_at),
             }),
@@ -154,15 +199,28 @@ mod tests {
         let plan = plan(&[view("u1", "/kubepods/podu1"), view("u2", "/kubepods/burstable/podu2")], &[pod]);
         assert_eq!(plan.problems, Problems::default());
         let [one, two] = plan.pods.as_slice() else { panic!("two pods: {plan:?}") };
-        assert_eq!(one.started_at, Some(second(7)));
+        let sandbox = SandboxPlan {
+            id: "sandbox-u1".to_owned(),
+            cgroup: path("/kubepods/podu1/sandbox-u1"),
+            made_at: second(7),
+            own_network: false,
+        };
+        assert_eq!(one.sandbox, Some(sandbox));
         let expected = [("app", "a2", second(20)), ("odd", "o0", second(10))];
         let expected = expected.map(|(name, id, started_at)| ContainerPlan {
             name: name.to_owned(),
+            id: id.to_owned(),
+            image: "bb:1".to_owned(),
+            made_at: second(10),
             cgroup: path(&format!("/kubepods/podu1/{id}")),
             started_at,
         });
         assert_eq!(one.containers, expected);
-        assert_eq!((two.started_at, two.containers.len()), (None, 0), "the runtime holds nothing of it");
+        assert_eq!(
+            (two.sandbox.is_none(), two.containers.len()),
+            (true, 0),
+            "the runtime holds nothing of it"
+        );
         let all = [
             "/",
             "/kubepods",

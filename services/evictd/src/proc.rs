@@ -48,10 +48,9 @@ impl ProcFigures {
 
 /// Reads it all from `dir`, usually `/proc`.
 pub(crate) fn read(dir: &Path) -> Result<ProcFigures, CollectError> {
-    let system = procfs::current_system_info();
-    let stat = parse(dir.join("stat"), STAT_LIMIT, |bytes| KernelStats::from_buf_read(bytes, system))?;
-    let memory = parse(dir.join("meminfo"), SMALL_LIMIT, |bytes| Meminfo::from_buf_read(bytes))?;
-    let load = parse(dir.join("loadavg"), SMALL_LIMIT, |bytes| LoadAverage::from_read(bytes))?;
+    let stat = parse(dir.join("stat"), STAT_LIMIT, kernel_stats)?;
+    let memory = parse(dir.join("meminfo"), SMALL_LIMIT, meminfo)?;
+    let load = parse(dir.join("loadavg"), SMALL_LIMIT, load_average)?;
     let max_pid = number(dir.join("sys/kernel/pid_max"))?;
     let max_threads = number(dir.join("sys/kernel/threads-max"))?;
     Ok(ProcFigures {
@@ -66,6 +65,26 @@ pub(crate) fn read(dir: &Path) -> Result<ProcFigures, CollectError> {
         tasks: u64::from(load.max),
         max_tasks: max_pid.min(max_threads),
     })
+}
+
+fn kernel_stats(bytes: &[u8]) -> Result<KernelStats, ProcError> {
+    KernelStats::from_buf_read(bytes, procfs::current_system_info())
+}
+
+fn meminfo(bytes: &[u8]) -> Result<Meminfo, ProcError> {
+    Meminfo::from_buf_read(bytes)
+}
+
+fn load_average(bytes: &[u8]) -> Result<LoadAverage, ProcError> {
+    LoadAverage::from_read(bytes)
+}
+
+/// Every reader here, given the same bytes.
+pub(crate) fn read_anything(bytes: &[u8]) {
+    if let Ok(stat) = kernel_stats(bytes) {
+        let _ = used_ticks(&stat).saturating_mul(tick_ns());
+    }
+    let _ = (meminfo(bytes).is_ok(), load_average(bytes).is_ok());
 }
 
 /// Time that was worked. Guests' time is within that of `user` and `nice` (proc(5)); stolen time was another machine's.

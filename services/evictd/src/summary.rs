@@ -61,14 +61,17 @@ impl Input<'_> {
     fn node(&self) -> NodeStats {
         let Readings { at, proc, .. } = self.readings;
         let root = self.reading(&CgroupPath::root());
-        let pods = self.reading(&self.plan.kubepods).map(|reading| ContainerStats {
-            name: "pods".to_owned(),
-            start_unix_nano: self.readings.kubepods_made.unwrap_or(0),
-            cpu: self.cpu(&self.plan.kubepods),
-            memory: memory(reading),
-            swap: swap(reading),
-            io: pressure::io(reading),
-            ..ContainerStats::default()
+        let system = self.readings.system.iter().filter_map(|(name, path, made)| {
+            let reading = self.reading(path)?;
+            Some(ContainerStats {
+                name: (*name).to_owned(),
+                start_unix_nano: made.unwrap_or(0),
+                cpu: self.cpu(path),
+                memory: memory(reading),
+                swap: swap(reading),
+                io: pressure::io(reading),
+                ..ContainerStats::default()
+            })
         });
         NodeStats {
             node_name: self.node_name.to_owned(),
@@ -78,7 +81,7 @@ impl Input<'_> {
                 psi: root.and_then(|root| pressure::of(root, |psi| &psi.memory)),
                 ..node_memory(root.map_or(*at, |root| root.at), root.map(|root| &root.stats), proc)
             }),
-            system_containers: pods.into_iter().collect(),
+            system_containers: system.map(|part| self.within_the_machine(part)).collect(),
             process_count: proc.tasks,
             max_pid: proc.max_tasks,
             swap: Some(node_swap(*at, proc)),
@@ -89,6 +92,16 @@ impl Input<'_> {
         }
     }
 
+    /// Pods together may use what the machine has, if nothing limits them.
+    fn within_the_machine(&self, mut part: ContainerStats) -> ContainerStats {
+        let pods = part.name == "pods";
+        if let Some(memory) = part.memory.as_mut().filter(|memory| pods && memory.available_bytes.is_none()) {
+            let total = self.readings.proc.memory_total;
+            memory.available_bytes = Some(total.saturating_sub(memory.working_set_bytes));
+        }
+        part
+    }
+
     /// `None` when the pod's cgroup is gone or was not made yet.
     fn pod(&self, pod: &PodPlan) -> Option<PodStats> {
         let reading = self.reading(&pod.cgroup)?;
@@ -96,7 +109,7 @@ impl Input<'_> {
             uid: pod.view.uid.clone(),
             name: pod.view.name.clone(),
             namespace: pod.view.namespace.clone(),
-            start_unix_nano: pod.started_at.map_or(0, unix_nano),
+            start_unix_nano: pod.sandbox.as_ref().map_or(0, |sandbox| unix_nano(sandbox.made_at)),
             cpu: self.cpu(&pod.cgroup),
             memory: memory(reading),
             process_count: reading.stats.pids,
@@ -178,22 +191,32 @@ fn swap(reading: &Reading) -> Option<SwapStats> {
 }
 
 fn fs(at: Moment, figures: FsFigures) -> FsStats {
-    let FsFigures { available_bytes, capacity_bytes, used_bytes, inodes_free, inodes } = figures;
     FsStats {
         time_unix_nano: at.unix_nano,
-        capacity: Some(FsCapacity { available_bytes, capacity_bytes, inodes_free, inodes }),
-        used_bytes,
-        inodes_used: Some(inodes.saturating_sub(inodes_free)),
+        capacity: Some(capacity(figures)),
+        used_bytes: figures.used_bytes,
+        inodes_used: Some(figures.inodes.saturating_sub(figures.inodes_free)),
     }
 }
 
-fn network(at: Moment, figures: &NetFigures) -> NetworkStats {
+/// What a file system holds, whoever uses it.
+pub(crate) fn capacity(figures: FsFigures) -> FsCapacity {
+    let FsFigures { available_bytes, capacity_bytes, inodes_free, inodes, .. } = figures;
+    FsCapacity { available_bytes, capacity_bytes, inodes_free, inodes }
+}
+
+/// Traffic in the summary's form.
+pub(crate) fn network(at: Moment, figures: &NetFigures) -> NetworkStats {
     let interfaces = figures.interfaces.iter().map(|one| InterfaceStats {
         name: one.name.clone(),
         rx_bytes: one.rx_bytes,
         rx_errors: one.rx_errors,
         tx_bytes: one.tx_bytes,
         tx_errors: one.tx_errors,
+        rx_packets: one.rx_packets,
+        rx_dropped: one.rx_dropped,
+        tx_packets: one.tx_packets,
+        tx_dropped: one.tx_dropped,
     });
     NetworkStats {
         time_unix_nano: at.unix_nano,
@@ -230,7 +253,7 @@ fn node_memory(at: Moment, root: Option<&CgroupStats>, proc: &ProcFigures) -> Me
 }
 
 mod pressure {
-    //! The kernel's pressure figures, where it has them. The root cgroup of v2 keeps its own in /proc/pressure.
+    //! The kernel's pressure figures, where it has them.
 
     use bulkhead_api::evictd::v1::{IoStats, Pressure, PressureLine};
     use bulkhead_cgroup::{Pressure as Kernels, PressureLine as Line};
@@ -253,7 +276,8 @@ mod pressure {
     }
 }
 
-fn unix_nano(at: Timestamp) -> u64 {
+/// A date in nanoseconds since 1970.
+pub(crate) fn unix_nano(at: Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 

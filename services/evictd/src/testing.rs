@@ -1,17 +1,19 @@
 //! Fixtures of tests.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bulkhead_api::common::v1::Part;
 use bulkhead_api::syncd::v1::StatsView;
-use bulkhead_cgroup::{CgroupPath, Version};
+use bulkhead_cgroup::{CgroupPath, Layout, Version};
 use bulkhead_ipc::{Mirror, Update};
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{Container, ContainerState, RuntimePod};
+use bulkhead_testkit::peers;
 use jiff::Timestamp;
 
 use crate::collect::Pods;
+use crate::plan::Plan;
 
 /// A path that is known to be good.
 pub(crate) fn path(text: &str) -> CgroupPath {
@@ -36,37 +38,20 @@ pub(crate) fn view(uid: &str, cgroup: &str) -> StatsView {
 
 /// A pod with a sandbox that was made `made` seconds after 1970, without containers.
 pub(crate) fn runtime_pod(uid: &str, made: i64) -> RuntimePod {
-    let sandbox = Sandbox {
-        id: format!("sandbox-{uid}"),
-        attempt: 0,
-        ready: true,
-        created_at: second(made),
-        ips: vec![],
-        traceparent: String::new(),
-    };
-    RuntimePod { uid: uid.to_owned(), sandboxes: vec![sandbox], ..RuntimePod::default() }
+    let sandbox = peers::sandbox(&format!("sandbox-{uid}"), second(made), &[]);
+    peers::runtime_pod(uid, uid, sandbox, vec![])
 }
 
 /// A container made at second 10, started at second 20.
 pub(crate) fn container(name: &str, id: &str, state: ContainerState) -> Container {
-    Container {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        sandbox_id: String::new(),
-        attempt: 0,
-        state,
-        created_at: second(10),
-        started_at: Some(second(20)),
-        finished_at: None,
-        exit_code: 0,
-        reason: String::new(),
-        message: String::new(),
-        image: String::new(),
-        image_id: String::new(),
-        log_path: String::new(),
-        hash: None,
-        annotations: BTreeMap::new(),
-    }
+    Container { created_at: second(10), ..peers::container(id, name, state, second(20)) }
+}
+
+/// A plan of these pods beneath the root.
+pub(crate) fn plan(pods: &[(StatsView, RuntimePod)]) -> Plan {
+    let views = pods.iter().map(|(view, _)| (view.uid.clone(), Arc::new(view.clone()))).collect();
+    let pods = pods.iter().map(|(_, pod)| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
+    Plan::new(&Layout::new(CgroupPath::root()), views, &pods)
 }
 
 /// Mirrors without streams.

@@ -7,94 +7,31 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::cri::v1 as cri;
 use bulkhead_api::evictd::v1::evictd_client::EvictdClient;
-use bulkhead_api::evictd::v1::{GetSummaryRequest, PodStats, Summary};
-use bulkhead_api::pleg::v1 as pleg;
+use bulkhead_api::evictd::v1::{GetSummaryRequest, ListCgroupsRequest, PodStats, Summary};
 use bulkhead_api::process::v1::process_client::ProcessClient;
 use bulkhead_api::process::v1::{GetStatusRequest, ProcessStatus};
 use bulkhead_api::syncd::v1 as syncd;
-use bulkhead_ipc::publisher::BoxStream;
+use bulkhead_api::volumed::v1 as volumed;
 use bulkhead_ipc::status::with_deadline;
 use bulkhead_ipc::{PeerChannel, Publisher};
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{ContainerState, RuntimePod};
 use bulkhead_service::{Service, ServiceError};
 use bulkhead_testkit::TestNode;
+use bulkhead_testkit::cri::{FakeRuntime, Method, Usage};
+use bulkhead_testkit::peers::{self, FakePleg, FakeSyncd, FakeVolumed};
 use evictd::{Evictd, EvictdFlags};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Status};
 
 /// Longest wait for anything.
 const BOUND: Duration = Duration::from_secs(20);
 
 async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
     tokio::time::timeout(BOUND, wait).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"))
-}
-
-struct Syncd(Publisher<String, syncd::StatsView>);
-
-#[tonic::async_trait]
-impl syncd::syncd_server::Syncd for Syncd {
-    type WatchStatusViewsStream = BoxStream<syncd::StatusViewsUpdate>;
-    type WatchProbeViewsStream = BoxStream<syncd::ProbeViewsUpdate>;
-    type WatchStatsViewsStream = BoxStream<syncd::StatsViewsUpdate>;
-    type ListPodsStream = BoxStream<syncd::ListPodsItem>;
-
-    async fn watch_status_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchStatusViewsStream>, Status> {
-        Err(Status::permission_denied("not evictd's"))
-    }
-
-    async fn watch_probe_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchProbeViewsStream>, Status> {
-        Err(Status::permission_denied("not evictd's"))
-    }
-
-    async fn watch_stats_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchStatsViewsStream>, Status> {
-        Ok(Response::new(self.0.subscribe()))
-    }
-
-    async fn list_pods(
-        &self,
-        _: Request<syncd::ListPodsRequest>,
-    ) -> Result<Response<Self::ListPodsStream>, Status> {
-        Err(Status::permission_denied("not evictd's"))
-    }
-}
-
-struct Pleg(Publisher<String, RuntimePod>);
-
-#[tonic::async_trait]
-impl pleg::pleg_server::Pleg for Pleg {
-    type WatchPodsStream = BoxStream<pleg::RuntimePodsUpdate>;
-
-    async fn watch_pods(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchPodsStream>, Status> {
-        Ok(Response::new(self.0.subscribe()))
-    }
-
-    async fn observe_pod(
-        &self,
-        _: Request<pleg::ObservePodRequest>,
-    ) -> Result<Response<pleg::ObservePodResponse>, Status> {
-        Err(Status::permission_denied("not evictd's"))
-    }
-
-    async fn get_runtime(
-        &self,
-        _: Request<pleg::GetRuntimeRequest>,
-    ) -> Result<Response<pleg::GetRuntimeResponse>, Status> {
-        Err(Status::permission_denied("not evictd's"))
-    }
 }
 
 fn second(seconds: i64) -> Timestamp {
@@ -134,7 +71,11 @@ impl Bench {
     }
 
     fn mount(&self) {
-        let mount = format!("30 1 0:26 / {} rw - cgroup2 cgroup2 rw\n", self.cgroups().display());
+        let cgroups = self.cgroups();
+        let mount = format!(
+            "22 1 8:1 / / rw - ext4 /dev/vda rw\n30 1 0:26 / {} rw - cgroup2 cgroup2 rw\n",
+            cgroups.display()
+        );
         write(&self.node.dir().join("proc/self/mountinfo"), &mount);
     }
 
@@ -152,42 +93,17 @@ impl Bench {
     }
 
     fn add_pod(&self, uid: &str) {
+        self.add_pod_with(uid, &format!("c-{uid}"));
+    }
+
+    /// A pod with one container of this id.
+    fn add_pod_with(&self, uid: &str, container: &str) {
         let cgroup = format!("kubepods/burstable/pod{uid}");
         self.cgroup(&cgroup, 3);
-        self.cgroup(&format!("{cgroup}/c-{uid}"), 2);
-        let sandbox = Sandbox {
-            id: "s".to_owned(),
-            attempt: 0,
-            ready: true,
-            created_at: second(10),
-            ips: vec![],
-            traceparent: String::new(),
-        };
-        let container = Container {
-            id: format!("c-{uid}"),
-            name: "app".to_owned(),
-            sandbox_id: "s".to_owned(),
-            attempt: 0,
-            state: ContainerState::Running,
-            created_at: second(19),
-            started_at: Some(second(20)),
-            finished_at: None,
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: String::new(),
-            image_id: String::new(),
-            log_path: String::new(),
-            hash: None,
-            annotations: [].into(),
-        };
-        let pod = RuntimePod {
-            uid: uid.to_owned(),
-            name: "web".to_owned(),
-            namespace: "default".to_owned(),
-            sandboxes: vec![sandbox],
-            containers: vec![container],
-        };
+        self.cgroup(&format!("{cgroup}/{container}"), 2);
+        let sandbox = peers::sandbox("s", second(10), &["10.0.0.7"]);
+        let container = peers::container(container, "app", ContainerState::Running, second(20));
+        let pod = peers::runtime_pod(uid, "web", sandbox, vec![container]);
         let view = syncd::StatsView {
             uid: uid.to_owned(),
             name: "web".to_owned(),
@@ -201,13 +117,11 @@ impl Bench {
     }
 
     async fn syncd(&self) -> CancellationToken {
-        let server = syncd::syncd_server::SyncdServer::new(Syncd(self.views.clone()));
-        self.node.fake_peer("syncd", Routes::new(server)).await
+        FakeSyncd { stats: Some(self.views.clone()), ..FakeSyncd::default() }.serve(&self.node).await
     }
 
     async fn pleg(&self) -> CancellationToken {
-        let server = pleg::pleg_server::PlegServer::new(Pleg(self.running.clone()));
-        self.node.fake_peer("pleg", Routes::new(server)).await
+        FakePleg(self.running.clone()).serve(&self.node).await
     }
 
     fn start(&self) -> Life {
@@ -229,6 +143,11 @@ struct Life {
 }
 
 impl Life {
+    async fn cpu_and_memory(&self) -> Summary {
+        let request = GetSummaryRequest { only_cpu_and_memory: true };
+        self.evictd.clone().get_summary(request).await.unwrap().into_inner()
+    }
+
     async fn summary(&self) -> Result<Summary, Status> {
         let request = with_deadline(GetSummaryRequest::default(), Duration::from_secs(5));
         Ok(self.evictd.clone().get_summary(request).await?.into_inner())
@@ -382,6 +301,113 @@ async fn without_cgroups_it_says_why_and_goes_on_when_they_are_there() {
     life.wait_check("").await;
     life.wait_status("ready", |status| status.ready).await;
     assert_eq!(uids(&life.summary().await.unwrap()), ["u1"]);
+    life.stop().await;
+}
+
+/// Runs a container in the runtime that wrote something; returns its id.
+async fn run_container(runtime: &FakeRuntime) -> String {
+    runtime.add_image("bb:1");
+    let mut client = runtime.in_process().runtime;
+    let metadata = cri::PodSandboxMetadata {
+        name: "web".into(),
+        uid: "u9".into(),
+        namespace: "default".into(),
+        attempt: 0,
+    };
+    let config = cri::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+    let request = cri::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: String::new() };
+    let sandbox = client.run_pod_sandbox(request).await.unwrap().into_inner().pod_sandbox_id;
+    let container = cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata { name: "app".into(), attempt: 0 }),
+        image: Some(cri::ImageSpec { image: "bb:1".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let request = cri::CreateContainerRequest {
+        pod_sandbox_id: sandbox,
+        config: Some(container),
+        sandbox_config: Some(config),
+    };
+    let id = client.create_container(request).await.unwrap().into_inner().container_id;
+    client.start_container(cri::StartContainerRequest { container_id: id.clone() }).await.unwrap();
+    runtime.set_usage(&id, Usage { writable_layer_bytes: 700, writable_layer_inodes: 3, ..Usage::default() });
+    id
+}
+
+#[tokio::test]
+async fn the_runtime_and_the_disk_are_asked_when_somebody_asks_for_all_and_only_then() {
+    let bench = Bench::new().await;
+    let runtime = FakeRuntime::start(bench.node.dir()).await.unwrap();
+    std::os::unix::fs::symlink(runtime.socket(), bench.node.cri_socket("evictd")).unwrap();
+    let id = run_container(&runtime).await;
+    bench.add_pod_with("u9", &id);
+    let folder = bench.node.dir().join("logs/default_web_u9/app");
+    write(&folder.join("0.log"), &"x".repeat(10_000));
+    write(&bench.cgroups().join("kubepods/burstable/podu9/s/cgroup.procs"), "77\n");
+    write(&bench.cgroups().join("kubepods/burstable/podu9/s/pids.current"), "1\n");
+    let dev = "  eth0: 11 2 0 0 0 0 0 0 22 4 0 0 0 0 0 0\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n";
+    write(&bench.node.dir().join("proc/77/net/dev"), dev);
+    let volumes = Publisher::new(bench.node.shutdown.clone());
+    let volume = |name: &str, used_bytes, own_file_system| volumed::MountedVolume {
+        name: name.to_owned(),
+        usage: Some(volumed::VolumeUsage { used_bytes, own_file_system, ..Default::default() }),
+        ..Default::default()
+    };
+    let mounted = vec![volume("data", 5000, false), volume("memory", 9000, true)];
+    volumes.upsert("u9".to_owned(), volumed::PodVolumes { pod_uid: "u9".to_owned(), volumes: mounted });
+    volumes.open();
+    let (_syncd, _pleg) = (bench.syncd().await, bench.pleg().await);
+    let _volumed = FakeVolumed(volumes).serve(&bench.node).await;
+    let life = bench.start();
+    life.wait_check("").await;
+
+    let asked = || runtime.log().count(Method::ListContainerStats) + runtime.log().count(Method::ImageFsInfo);
+    let few = life.cpu_and_memory().await;
+    assert_eq!((uids(&few), asked()), (vec!["u1", "u9"], 0), "nobody asked for all");
+    assert!(few.pods[1].network.is_none() && few.pods[1].cpu.is_some());
+
+    let summary = life.summary().await.unwrap();
+    assert_eq!(asked(), 2);
+    let node = summary.node.as_ref().unwrap();
+    assert!(node.image_fs.unwrap().capacity.unwrap().capacity_bytes > 0, "{:?}", node.image_fs);
+    let pod = &summary.pods[1];
+    let container = &pod.containers[0];
+    let rootfs = container.rootfs.unwrap();
+    assert_eq!((rootfs.used_bytes, rootfs.inodes_used), (700, Some(3)));
+    let logs = container.logs.unwrap();
+    assert!((10_000..100_000).contains(&logs.used_bytes) && logs.inodes_used == Some(1), "{logs:?}");
+    assert_eq!(
+        pod.ephemeral_storage.unwrap().used_bytes,
+        700 + logs.used_bytes + 5000,
+        "not what is in memory"
+    );
+    let used: Vec<_> = pod.volumes.iter().map(|v| (v.name.as_str(), v.fs.unwrap().used_bytes)).collect();
+    assert_eq!(used, [("data", 5000), ("memory", 9000)]);
+    let interfaces = &pod.network.as_ref().unwrap().interfaces;
+    assert_eq!(
+        interfaces.iter().map(|one| (one.name.as_str(), one.rx_bytes, one.tx_packets)).collect::<Vec<_>>(),
+        [("eth0", 11, 4)]
+    );
+    let neighbour = &summary.pods[0];
+    assert!(
+        neighbour.containers[0].rootfs.is_none() && neighbour.network.is_none(),
+        "nobody knows: {neighbour:?}"
+    );
+    life.summary().await.unwrap();
+    assert_eq!(asked(), 2, "the figures are young");
+
+    let listed = life.evictd.clone().list_cgroups(ListCgroupsRequest {}).await.unwrap().into_inner();
+    assert!(listed.machine.unwrap().memory_bytes > 0);
+    let find = |end: &str| listed.cgroups.iter().find(|one| one.path.ends_with(end)).unwrap();
+    let container = find(&id);
+    assert_eq!(
+        (container.container.as_str(), container.id.as_str(), container.image.as_str()),
+        ("app", id.as_str(), "bb:1")
+    );
+    assert_eq!((container.fs.unwrap().used_bytes, container.device.as_str()), (700, "/dev/vda"));
+    assert_eq!(find("podu9/s").network.as_ref().unwrap().interfaces.len(), 1);
+    let root = listed.cgroups.iter().find(|one| one.path == "/").unwrap();
+    assert!(!root.figures.is_empty() && root.pod_name.is_empty());
+    assert_eq!(asked(), 2);
     life.stop().await;
 }
 

@@ -27,6 +27,8 @@ use tonic::service::Routes;
 
 pub use config::Settings;
 pub use http::Doors;
+#[doc(hidden)]
+pub use logs::fuzz_log;
 
 use health::board::{Board, Peers};
 use http::answer::Front;

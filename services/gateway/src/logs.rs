@@ -7,6 +7,7 @@ mod choose;
 mod find;
 mod folder;
 mod follow;
+mod fuzz;
 mod history;
 mod line;
 mod names;
@@ -35,6 +36,8 @@ use follow::Life;
 use history::History;
 use line::LineOptions;
 use read::{Reading, Until};
+
+pub use fuzz::log as fuzz_log;
 
 /// Logs that may be read at a time.
 const READERS: usize = 32;

@@ -1,9 +1,10 @@
-//! Metrics of all processes as one target: what the kubelet tells under `/metrics`, `/metrics/probes` and
-//! `/metrics/resource`. Pure, but for [`gather`].
+//! Metrics of all processes as one target: what the kubelet tells under `/metrics`, `/metrics/probes`,
+//! `/metrics/resource` and `/metrics/cadvisor`. Pure, but for [`gather`].
 //!
 //! Names, types and labels are the kubelet's where the thing is the same. What each process has for itself carries the
 //! label `process`.
 
+pub(crate) mod cadvisor;
 pub(crate) mod gather;
 pub(crate) mod resource;
 mod text;

@@ -40,9 +40,21 @@ struct Node {
     #[serde(skip_serializing_if = "Option::is_none")]
     fs: Option<Fs>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rlimit: Option<Rlimit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     swap: Option<Swap>,
+}
+
+/// File systems of the container runtime.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Runtime {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_fs: Option<Fs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container_fs: Option<Fs>,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,10 +70,23 @@ struct Pod {
     #[serde(skip_serializing_if = "Option::is_none")]
     io: Option<Io>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Network>,
+    // The kubelet's API has these three as they are here.
+    #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
+    volumes: Vec<Volume>,
+    #[serde(rename = "ephemeral-storage", skip_serializing_if = "Option::is_none")]
+    ephemeral_storage: Option<Fs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     swap: Option<Swap>,
-    // This one has underscores in the kubelet's API.
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
     process_stats: Option<ProcessStats>,
+}
+
+#[derive(Debug, Serialize)]
+struct Volume {
+    #[serde(flatten)]
+    fs: Option<Fs>,
+    name: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,6 +107,10 @@ struct Container {
     memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     io: Option<Io>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rootfs: Option<Fs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logs: Option<Fs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     swap: Option<Swap>,
 }
@@ -205,6 +234,8 @@ pub(crate) fn summary(from: wire::Summary, extent: Extent) -> Summary {
         curproc: node.process_count,
     });
     let whole = extent == Extent::Whole;
+    let stores = (whole && (node.image_fs.is_some() || node.container_fs.is_some()))
+        .then(|| Runtime { image_fs: node.image_fs.map(fs), container_fs: node.container_fs.map(fs) });
     Summary {
         node: Node {
             node_name: node.node_name,
@@ -220,6 +251,7 @@ pub(crate) fn summary(from: wire::Summary, extent: Extent) -> Summary {
             swap: node.swap.filter(|_| whole).map(swap),
             network: node.network.filter(|_| whole).map(network),
             fs: node.fs.filter(|_| whole).map(fs),
+            runtime: stores,
             rlimit: rlimit.filter(|rlimit| rlimit.maxpid > 0),
         },
         pods: from.pods.into_iter().map(|from| pod(from, extent)).collect(),
@@ -227,27 +259,37 @@ pub(crate) fn summary(from: wire::Summary, extent: Extent) -> Summary {
 }
 
 fn pod(from: wire::PodStats, extent: Extent) -> Pod {
-    let counted = from.process_count.filter(|_| extent == Extent::Whole);
+    let whole = extent == Extent::Whole;
+    let volume = |volume: wire::VolumeStats| Volume { name: volume.name, fs: volume.fs.map(fs) };
     Pod {
         pod_ref: PodRef { name: from.name, namespace: from.namespace, uid: from.uid },
         start_time: date(from.start_unix_nano),
         containers: from.containers.into_iter().map(|from| container(from, extent)).collect(),
         cpu: from.cpu.map(cpu),
         memory: from.memory.map(memory),
-        io: from.io.filter(|_| extent == Extent::Whole).map(io),
-        swap: from.swap.filter(|_| extent == Extent::Whole).map(swap),
-        process_stats: counted.map(|process_count| ProcessStats { process_count }),
+        io: from.io.filter(|_| whole).map(io),
+        network: from.network.filter(|_| whole).map(network),
+        volumes: from.volumes.into_iter().filter(|_| whole).map(volume).collect(),
+        ephemeral_storage: from.ephemeral_storage.filter(|_| whole).map(fs),
+        swap: from.swap.filter(|_| whole).map(swap),
+        process_stats: from
+            .process_count
+            .filter(|_| whole)
+            .map(|process_count| ProcessStats { process_count }),
     }
 }
 
 fn container(from: wire::ContainerStats, extent: Extent) -> Container {
+    let whole = extent == Extent::Whole;
     Container {
         name: from.name,
         start_time: date(from.start_unix_nano),
         cpu: from.cpu.map(cpu),
         memory: from.memory.map(memory),
-        io: from.io.filter(|_| extent == Extent::Whole).map(io),
-        swap: from.swap.filter(|_| extent == Extent::Whole).map(swap),
+        io: from.io.filter(|_| whole).map(io),
+        rootfs: from.rootfs.filter(|_| whole).map(fs),
+        logs: from.logs.filter(|_| whole).map(fs),
+        swap: from.swap.filter(|_| whole).map(swap),
     }
 }
 

@@ -34,6 +34,8 @@ struct Order {
 #[derive(Debug, Default)]
 struct Slot {
     changed: u64,
+    /// When the last read began that found the pod as it is published.
+    confirmed: u64,
     awaiting_ip: Vec<String>,
 }
 
@@ -80,6 +82,16 @@ impl Cache {
         let began = order.moment;
         order.running.insert(began);
         Read { began, cache: self.clone() }
+    }
+
+    /// Now, in the order of reads: a read that begins later has a later number.
+    pub(crate) fn moment(&self) -> u64 {
+        self.order().moment
+    }
+
+    /// Whether a read that began after `moment` found the pod as it is published.
+    pub(crate) fn is_confirmed_since(&self, uid: &str, moment: u64) -> bool {
+        self.order().pods.get(uid).is_some_and(|slot| slot.confirmed > moment)
     }
 
     /// Whether the state was whole at some time.
@@ -136,6 +148,7 @@ impl Read {
                 order.gone.remove(uid);
                 let slot = order.pods.entry(key.clone()).or_default();
                 slot.awaiting_ip = awaiting_ip;
+                slot.confirmed = slot.confirmed.max(self.began);
                 if changed {
                     slot.changed = moment;
                 }
@@ -146,6 +159,13 @@ impl Read {
             }
         }
         Applied::Yes { before, now: publisher.get(&key) }
+    }
+
+    /// Notes that this read found the pod as it is published.
+    pub(crate) fn confirm(&self, uid: &str) {
+        if let Some(slot) = self.cache.order().pods.get_mut(uid) {
+            slot.confirmed = slot.confirmed.max(self.began);
+        }
     }
 
     /// Of a list of everything, the pods that are not as they are known. Those that changed since are left out: they

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bulkhead_cri::wire;
 use bulkhead_model::names;
-use bulkhead_model::runtime::{Container, ContainerState, Sandbox};
+use bulkhead_model::runtime::{Container, ContainerState, Sandbox, User};
 use jiff::Timestamp;
 
 /// Longest reason and message kept.
@@ -85,6 +85,11 @@ pub(crate) fn container(listed: wire::Container, status: wire::ContainerStatus) 
         image_id: first(&status.image_ref, &status.image_id),
         hash: annotation(names::CONTAINER_HASH).and_then(|hash| u32::from_str_radix(hash, 16).ok()),
         annotations: ours(&status.annotations),
+        user: status.user.and_then(|user| user.linux).map(|user| User {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: user.supplemental_groups,
+        }),
         reason: bounded(status.reason),
         message: bounded(status.message),
         log_path: status.log_path,
@@ -154,6 +159,14 @@ mod tests {
             assert_eq!(annotated(names::CONTAINER_HASH, value).hash, hash, "{value}");
         }
         assert_eq!(with(|_| {}).hash, None);
+    }
+
+    #[test]
+    fn the_user_is_whom_the_runtime_names() {
+        assert_eq!(with(|status| status.user = None).user, None);
+        let linux = wire::LinuxContainerUser { uid: 7, gid: 8, supplemental_groups: vec![9] };
+        let told = with(|status| status.user = Some(wire::ContainerUser { linux: Some(linux) })).user;
+        assert_eq!(told, Some(User { uid: 7, gid: 8, supplemental_groups: vec![9] }));
     }
 
     #[test]

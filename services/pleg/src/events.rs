@@ -1,6 +1,8 @@
-//! The runtime's event stream, when it has one: an event says only that its pod is to be read at once.
+//! The runtime's event stream, when it has one: an event says only that its pod is to be read.
 //!
 //! What an event tells about the pod is not used: the state is what the runtime answers when asked, never a sum of events.
+//! One action makes several events, and whoever asked for the action looks at the pod next: so an event waits for a moment,
+//! and a pod that was read since its last event is not read again.
 //!
 //! Events are relied on (see [`crate::trust`]) from the first one on. Only that proves them: a runtime that has none says
 //! so at once, but one that has them may send nothing at all, not even the head of its answer, before the first event. When
@@ -12,8 +14,10 @@ use std::time::Duration;
 use bulkhead_base::{Backoff, chain};
 use bulkhead_cri::{Observe, wire};
 use bulkhead_model::names;
+use bulkhead_reconcile::DelayQueue;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::cache::Cache;
@@ -24,6 +28,9 @@ use crate::trust::Trust;
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// How long a stream that is opened again must last, without an event, until it is relied on.
 const PROBATION: Duration = Duration::from_secs(10);
+/// From a pod's first event to its read: time for the other events of the same change, and for a look by who made it. Much
+/// shorter than the second that a change waits without events.
+const SETTLE: Duration = Duration::from_millis(100);
 /// Pods with an event that are read or wait for it. Past it events are dropped: the relist sees those pods.
 const PODS: usize = 1024;
 
@@ -35,15 +42,26 @@ pub(crate) struct Events<O> {
     trust: Trust,
     /// Whether there was an event in this life.
     proved: bool,
-    /// Pods that are being read, and whether another event came since that read was started.
-    again: BTreeMap<String, bool>,
-    reads: JoinSet<String>,
+    /// Pods with events: when the last one came, in the order of reads.
+    noticed: BTreeMap<String, u64>,
+    /// Those that wait for their read.
+    settling: DelayQueue<String>,
+    /// One for each pod that is being read; it tells the pod and when its read began.
+    reads: JoinSet<(String, u64)>,
 }
 
 impl<O: Observe> Events<O> {
     /// `lives` grows when the runtime is back: see [`crate::relist::Relist`].
     pub(crate) fn new(reader: Reader<O>, lives: watch::Receiver<u64>, trust: Trust) -> Self {
-        Self { reader, lives, trust, proved: false, again: BTreeMap::new(), reads: JoinSet::new() }
+        Self {
+            reader,
+            lives,
+            trust,
+            proved: false,
+            noticed: BTreeMap::new(),
+            settling: DelayQueue::new(),
+            reads: JoinSet::new(),
+        }
     }
 
     /// Returns only when the relist is gone.
@@ -107,9 +125,10 @@ impl<O: Observe> Events<O> {
                     Ok(None) => return Status::unavailable("the runtime ended the stream"),
                     Err(status) => return status,
                 },
+                uid = self.settling.next() => self.read(uid),
                 Some(done) = self.reads.join_next() => {
-                    if let Ok(uid) = done && self.again.remove(&uid) == Some(true) {
-                        self.mark(uid);
+                    if let Ok((uid, began)) = done {
+                        self.finish(uid, began);
                     }
                 }
             }
@@ -121,22 +140,39 @@ impl<O: Observe> Events<O> {
     }
 
     fn mark(&mut self, uid: String) {
-        if let Some(again) = self.again.get_mut(&uid) {
-            // The read that runs may have asked before this event.
-            *again = true;
+        if self.noticed.len() >= PODS && !self.noticed.contains_key(&uid) {
             return;
         }
-        if self.again.len() >= PODS {
+        let now = self.reader.cache().moment();
+        // One that settles or is being read already only learns that there is more to see.
+        if self.noticed.insert(uid.clone(), now).is_none() {
+            self.settling.push(uid, Instant::now() + SETTLE);
+        }
+    }
+
+    fn read(&mut self, uid: String) {
+        let cache = self.reader.cache();
+        let noticed = self.noticed.get(&uid).copied().unwrap_or_default();
+        if cache.is_confirmed_since(&uid, noticed) {
+            self.noticed.remove(&uid);
             return;
         }
-        self.again.insert(uid.clone(), false);
+        let began = cache.moment();
         let reader = self.reader.clone();
         self.reads.spawn(async move {
             if let Err(error) = reader.refresh(&uid).await {
                 tracing::debug!(pod = uid, error = %chain(&error), "a pod could not be read after its event");
             }
-            uid
+            (uid, began)
         });
+    }
+
+    /// The read may have asked before an event that came meanwhile.
+    fn finish(&mut self, uid: String, began: u64) {
+        match self.noticed.get(&uid) {
+            Some(noticed) if *noticed > began => self.settling.push(uid, Instant::now() + SETTLE),
+            _ => drop(self.noticed.remove(&uid)),
+        }
     }
 }
 

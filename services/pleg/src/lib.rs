@@ -8,6 +8,8 @@ mod cache;
 mod convert;
 mod error;
 mod events;
+#[doc(hidden)]
+pub mod fuzz;
 mod grpc;
 mod health;
 mod inspect;

@@ -47,9 +47,12 @@ pub(crate) struct PodListing {
 /// carries none and is left out.
 pub(crate) fn rows<'a>(sandboxes: &'a [wire::PodSandbox], containers: &'a [wire::Container]) -> Vec<Row<'a>> {
     let mut rows = Vec::with_capacity(sandboxes.len() + containers.len());
-    rows.extend(sandboxes.iter().filter_map(|sandbox| row(&sandbox.labels, Item::Sandbox(sandbox))));
-    let named =
-        containers.iter().filter(|container| label(&container.labels, names::CONTAINER_NAME).is_some());
+    // Nothing can be asked or told about what has no id.
+    let sandboxes = sandboxes.iter().filter(|sandbox| !sandbox.id.is_empty());
+    rows.extend(sandboxes.filter_map(|sandbox| row(&sandbox.labels, Item::Sandbox(sandbox))));
+    let named = containers.iter().filter(|container| {
+        !container.id.is_empty() && label(&container.labels, names::CONTAINER_NAME).is_some()
+    });
     rows.extend(named.filter_map(|container| row(&container.labels, Item::Container(container))));
     rows.sort_by(|a, b| a.uid.cmp(b.uid));
     rows
@@ -136,6 +139,13 @@ mod tests {
             foreign.labels.insert(name.to_owned(), String::new());
             assert!(shape(&[], &[foreign]).is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_has_no_id_is_left_out() {
+        assert!(shape(&[sandbox("a", "")], &[container("a", "", "x")]).is_empty());
+        let one = shape(&[sandbox("a", ""), sandbox("a", "s1")], &[container("a", "", "x")]);
+        assert_eq!(one, [("a".to_owned(), "s1".to_owned())]);
     }
 
     proptest! {

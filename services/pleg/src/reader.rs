@@ -98,6 +98,7 @@ impl<O: Observe> Reader<O> {
             if let (Some(listed), Some(known)) = (listed, self.cache.known(uid))
                 && is_current(listed, &known.pod, &known.awaiting_ip)
             {
+                read.confirm(uid);
                 return Ok(Some(known.pod));
             }
             let settled = match listed.and_then(PodListing::of) {

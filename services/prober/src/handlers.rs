@@ -4,6 +4,7 @@
 //! run that made it.
 
 mod exec;
+pub mod fuzz;
 mod grpc;
 mod http;
 mod net;

@@ -14,7 +14,9 @@ use bulkhead_ipc::table::Since;
 use bulkhead_ipc::{Mirror, trace, traced};
 use bulkhead_model::probe::ProbeKind;
 use bulkhead_model::runtime::RuntimePod;
+use jiff::Timestamp;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::container::Probes;
@@ -76,6 +78,9 @@ struct Kept {
     running: bool,
     probes: Probes,
     workers: BTreeMap<ProbeKind, Worker>,
+    /// How long the container had run when that was first asked, and when that was: its date counts once, for the clock may
+    /// jump.
+    ran: Option<(Duration, Instant)>,
 }
 
 impl<H: Handlers> Keeper<H> {
@@ -166,6 +171,7 @@ impl<H: Handlers> Keeper<H> {
                 running: false,
                 probes: Probes::new(planned.probed, id, self.known.get(id).copied()),
                 workers: BTreeMap::new(),
+                ran: None,
             });
             kept.probes.adopt(planned.probed, id);
             kept.running = planned.container.may_run();
@@ -175,7 +181,8 @@ impl<H: Handlers> Keeper<H> {
                 match kept.workers.get(&job.spec.kind) {
                     Some(worker) => worker.give(job),
                     None => {
-                        let first = self.first_wait(planned, &job, &kept.probes);
+                        let running_for = kept.running_for(planned, || self.clock.now());
+                        let first = self.first_wait(running_for, &job, &kept.probes);
                         let kind = job.spec.kind;
                         let surroundings = self.surroundings.clone();
                         let worker = Worker::start(surroundings, uid.clone(), pod.lane.clone(), job, first);
@@ -192,9 +199,7 @@ impl<H: Handlers> Keeper<H> {
         }
     }
 
-    fn first_wait(&self, planned: &Planned<'_>, job: &Job, probes: &Probes) -> Duration {
-        let now = self.clock.now();
-        let running_for = lasted(planned.container.started_at.unwrap_or(now), now);
+    fn first_wait(&self, running_for: Duration, job: &Job, probes: &Probes) -> Duration {
         let decided = probes.state(job.spec.kind).is_some_and(|state| state.settled().is_some());
         self.spread.first(&job.spec, &job.container_id, running_for, decided)
     }
@@ -229,6 +234,14 @@ impl<H: Handlers> Keeper<H> {
 }
 
 impl Kept {
+    /// How long its container has run.
+    fn running_for(&mut self, planned: &Planned<'_>, now: impl Fn() -> Timestamp) -> Duration {
+        let Some(started_at) = planned.container.started_at else { return Duration::ZERO };
+        let first = || (lasted(started_at, now()), Instant::now());
+        let (ran, at) = *self.ran.get_or_insert_with(first);
+        ran.saturating_add(at.elapsed())
+    }
+
     fn subject<'a>(&'a self, pod_uid: &'a str, id: &'a str) -> Subject<'a> {
         Subject { pod_uid, name: &self.name, id, running: self.running }
     }

@@ -44,6 +44,9 @@ use saver::Saver;
 use schedule::Spread;
 use store::Store;
 
+#[doc(hidden)]
+pub use handlers::fuzz;
+
 /// Largest message taken of a stream. One holds up to 128 pods, whose commands and headers may be long.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 

@@ -58,7 +58,12 @@ impl Reconciler for Saver {
             }
             Err(error) => {
                 let error = chain(&error).to_string();
-                self.check.bad(format!("a restart would lose results: {error}"));
+                if self.check.newly_bad(format!("a restart would lose results: {error}")) {
+                    tracing::error!(
+                        error,
+                        "probe results are not saved; they are lost if prober restarts now"
+                    );
+                }
                 Next::Failed(error)
             }
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bulkhead_api::convert::ProbeItem;
 use bulkhead_model::probe::{Handler, ProbeKind, ProbeSpec};
 use bulkhead_model::probe_view::{ProbeView, ProbedContainer};
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{Container, ContainerState, RuntimePod};
+use bulkhead_testkit::peers;
 use jiff::Timestamp;
 
 /// When every test's containers were made and started.
@@ -40,37 +41,11 @@ pub fn item(uid: &str, container: &str, probes: Vec<ProbeSpec>) -> ProbeItem {
 
 /// A pod with one sandbox at 10.0.0.5 and containers given by name, id and state, newest first.
 pub fn runtime_pod(uid: &str, containers: &[(&str, &str, ContainerState)]) -> RuntimePod {
-    let sandbox = Sandbox {
-        id: "sandbox".to_owned(),
-        attempt: 0,
-        ready: true,
-        created_at: START,
-        ips: vec!["10.0.0.5".to_owned()],
-        traceparent: String::new(),
-    };
     let container = |&(name, id, state): &(&str, &str, ContainerState)| Container {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        sandbox_id: "sandbox".to_owned(),
-        attempt: 0,
-        state,
-        created_at: START,
         started_at: (state != ContainerState::Created).then_some(START),
-        finished_at: None,
-        exit_code: 0,
-        reason: String::new(),
-        message: String::new(),
-        image: String::new(),
-        image_id: String::new(),
-        log_path: String::new(),
-        hash: None,
-        annotations: Default::default(),
+        ..peers::container(id, name, state, START)
     };
-    RuntimePod {
-        uid: uid.to_owned(),
-        name: format!("pod-{uid}"),
-        namespace: "default".to_owned(),
-        sandboxes: vec![sandbox],
-        containers: containers.iter().map(container).collect(),
-    }
+    let sandbox = peers::sandbox("sandbox", START, &["10.0.0.5"]);
+    let containers = containers.iter().map(container).collect();
+    peers::runtime_pod(uid, &format!("pod-{uid}"), sandbox, containers)
 }

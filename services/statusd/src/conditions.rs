@@ -35,16 +35,20 @@ fn conditions(missing: &[String], previous: &[NodeCondition], now: Timestamp) ->
     ];
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     let condition = |(type_, (status, reason, message)): (&str, (&str, &str, String))| {
-        let same = previous.iter().find(|last| last.type_ == type_ && last.status == status);
+        let before = previous.iter().find(|last| last.type_ == type_);
+        let unchanged = before.is_some_and(|last| last.status == status);
+        // A clock that was set back must not make a change look old.
+        let since = match before.and_then(|last| last.last_transition_time.clone()) {
+            Some(last) if unchanged || last.0 > now.0 => last,
+            _ => now.clone(),
+        };
         NodeCondition {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message),
             last_heartbeat_time: Some(now.clone()),
-            last_transition_time: same
-                .and_then(|last| last.last_transition_time.clone())
-                .or_else(|| Some(now.clone())),
+            last_transition_time: Some(since),
         }
     };
     findings.into_iter().map(condition).collect()
@@ -65,6 +69,9 @@ mod tests {
             (9, missing(&[]), "True", "KubeletReady", "kubelet is posting ready status", 9),
             (12, missing(&[]), "True", "KubeletReady", "kubelet is posting ready status", 9),
             (13, missing(&["b"]), "False", "KubeletNotReady", "b", 13),
+            (-3600, missing(&["b"]), "False", "KubeletNotReady", "b", 13),
+            (-3599, missing(&[]), "True", "KubeletReady", "kubelet is posting ready status", 13),
+            (3600, missing(&["b"]), "False", "KubeletNotReady", "b", 3600),
         ];
         for (second, missing, status, reason, message, since) in table {
             let found = memory.update(&missing, at(second));

@@ -3,8 +3,9 @@
 use bulkhead_api::convert::StatusItem;
 use bulkhead_api::prober::v1::ContainerResult;
 use bulkhead_model::decision::Decision;
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{ContainerState, RuntimePod};
 use bulkhead_model::status_view::{ContainerView, ProbePresence, StatusView};
+use bulkhead_testkit::peers;
 use jiff::Timestamp;
 
 /// The trace that fake pods start in.
@@ -61,35 +62,11 @@ pub(crate) fn ready(uid: &str, ready: bool) -> ContainerResult {
 }
 
 fn with(uid: &str, state: ContainerState, exit_code: i32) -> RuntimePod {
-    RuntimePod {
-        uid: uid.into(),
-        name: format!("pod-{uid}"),
-        namespace: "default".into(),
-        sandboxes: vec![Sandbox {
-            id: format!("{uid}-s"),
-            attempt: 0,
-            ready: true,
-            created_at: at(1),
-            ips: vec!["10.0.0.7".into()],
-            traceparent: PARENT.to_owned(),
-        }],
-        containers: vec![Container {
-            id: format!("{uid}-c"),
-            name: "app".into(),
-            sandbox_id: format!("{uid}-s"),
-            attempt: 0,
-            state,
-            created_at: at(2),
-            started_at: Some(at(3)),
-            finished_at: (state == ContainerState::Exited).then(|| at(9)),
-            exit_code,
-            reason: String::new(),
-            message: String::new(),
-            image: "bb:1".into(),
-            image_id: "sha256:1".into(),
-            log_path: String::new(),
-            hash: None,
-            annotations: [].into(),
-        }],
-    }
+    let mut sandbox = peers::sandbox(&format!("{uid}-s"), at(1), &["10.0.0.7"]);
+    sandbox.traceparent = PARENT.to_owned();
+    let mut container = peers::container(&format!("{uid}-c"), "app", state, at(3));
+    container.created_at = at(2);
+    container.finished_at = (state == ContainerState::Exited).then(|| at(9));
+    container.exit_code = exit_code;
+    peers::runtime_pod(uid, &format!("pod-{uid}"), sandbox, vec![container])
 }

@@ -1,4 +1,4 @@
-//! Saves the memory soon after it changed, at most once a second.
+//! Saves the memory soon after it changed: at most once a second, but at once where somebody waits for it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::records::{Memory, Records};
 
-/// Shortest time between two writes.
+/// Shortest time between two writes that nobody waits for.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time until a write that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -36,8 +36,14 @@ where
         if stopping {
             return;
         }
-        failed = !save(records.memory()).await;
-        let _ = tokio::time::timeout(PAUSE, shutdown.cancelled()).await;
+        let (memory, changes) = records.memory();
+        failed = !save(memory).await;
+        records.tried(changes);
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = records.hurried() => {}
+            () = shutdown.cancelled() => {}
+        }
     }
 }
 
@@ -106,6 +112,32 @@ mod tests {
         bench.task.await.unwrap();
         let sizes: Vec<usize> = bench.writes.lock().unwrap().iter().map(|(_, pods)| *pods).collect();
         assert_eq!(sizes, [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_write_gets_it_at_once() {
+        let bench = bench(&[]);
+        bench.records.kept().await;
+        for (pod, wait) in [("a", 10), ("b", 10), ("c", 2000)] {
+            bench.records.set(pod, Record::default());
+            bench.records.kept().await;
+            after(wait).await;
+        }
+        bench.records.set("d", Record::default());
+        after(5000).await;
+        assert_eq!(*bench.writes.lock().unwrap(), [(0, 1), (10, 2), (20, 3), (2020, 4)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_does_not_wait_for_a_disk_that_refuses() {
+        let bench = bench(&[true, false, false]);
+        for pod in ["a", "b"] {
+            bench.records.set(pod, Record::default());
+            bench.records.kept().await;
+        }
+        assert_eq!(*bench.writes.lock().unwrap(), [(0, 1), (0, 2)]);
+        after(11_000).await;
+        assert_eq!(bench.writes.lock().unwrap().len(), 3, "tried again for the next life");
     }
 
     #[tokio::test(start_paused = true)]

@@ -236,7 +236,11 @@ async fn save(file: StateFile<Memory>, memory: Memory, check: Check) -> bool {
         Ok(Err(error)) => chain(&error).to_string(),
         Err(error) => error.to_string(),
     };
-    tracing::warn!(error, "statuses are not saved; a restart of statusd would lose their transition times");
-    check.bad(error);
+    if check.newly_bad(format!("a restart would lose transition times: {error}")) {
+        tracing::error!(
+            error,
+            "statuses are not saved; a restart of statusd would lose their transition times"
+        );
+    }
     false
 }

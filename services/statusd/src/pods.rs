@@ -29,6 +29,9 @@ const FULL: Duration = Duration::from_secs(60);
 /// How long pleg's view may still hold what an earlier run of a pod left: ten of its lists.
 const YOUNG: Duration = Duration::from_secs(10);
 
+/// How long the disk may take for final phases before they are published all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// What others know.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inputs {
@@ -64,6 +67,13 @@ pub(crate) struct Pods {
     young: BTreeMap<String, Instant>,
 }
 
+/// A pod that has just come to its end.
+struct Ended {
+    item: Arc<StatusItem>,
+    before: Option<Arc<Record>>,
+    record: Record,
+}
+
 impl Reconciler for Pods {
     const NAME: &'static str = "pod statuses";
 
@@ -83,9 +93,8 @@ impl Reconciler for Pods {
         let due = self.last_full.is_none_or(|at| at.elapsed() >= FULL);
         let full = marked.all || due || trigger != Trigger::Woken;
         let uids = if full { self.all() } else { marked.uids };
-        for uid in &uids {
-            self.look_at(uid, &node, runtime_known);
-        }
+        let ended: Vec<_> = uids.iter().filter_map(|uid| self.look_at(uid, &node, runtime_known)).collect();
+        self.publish_ended(ended).await;
         if full {
             self.last_full = Some(Instant::now());
             if runtime_known && !self.parts.publisher.is_open() {
@@ -110,12 +119,13 @@ impl Pods {
         uids
     }
 
-    fn look_at(&mut self, uid: &String, node: &NodeFacts, runtime_known: bool) {
+    /// Publishes a pod's status. One that has just come to its end is returned instead.
+    fn look_at(&mut self, uid: &String, node: &NodeFacts, runtime_known: bool) -> Option<Ended> {
         let Some(item) = self.parts.inputs.views.get(uid) else {
             self.parts.publisher.remove(uid);
             self.parts.records.remove(uid);
             self.young.remove(uid);
-            return;
+            return None;
         };
         let before = self.parts.records.get(uid);
         let held = runtime_known.then(|| self.parts.inputs.pods.get(uid).unwrap_or_default());
@@ -128,10 +138,26 @@ impl Pods {
         let probes = runtime.as_ref().map(|pod| self.probes(pod)).unwrap_or_default();
         let now = self.parts.clock.now();
         let known = Known { item: &item, runtime: runtime.as_deref(), probes: &probes, node, now };
-        let Some(next) = record::next(before.as_deref(), &known) else { return };
+        let next = record::next(before.as_deref(), &known)?;
         milestones::trace(uid, &item.traceparent, next.newly);
+        self.parts.records.set(uid, next.record.clone());
+        if next.newly_over {
+            return Some(Ended { item, before, record: next.record });
+        }
         self.publish(&item, before.as_deref(), &next.record);
-        self.parts.records.set(uid, next.record);
+        None
+    }
+
+    /// A final phase is on disk before anybody sees it: what holds the proof of it, the pod's containers, may go at any time.
+    async fn publish_ended(&mut self, ended: Vec<Ended>) {
+        if ended.is_empty() {
+            return;
+        }
+        // A disk that hangs must not hold up what is known.
+        let _ = tokio::time::timeout(PATIENCE, self.parts.records.kept()).await;
+        for Ended { item, before, record } in ended {
+            self.publish(&item, before.as_deref(), &record);
+        }
     }
 
     /// What the runtime holds of the pod's present run.

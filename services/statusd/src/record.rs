@@ -52,6 +52,8 @@ pub(crate) struct Next {
     pub(crate) record: Record,
     /// Steps that the run has reached with it for the first time.
     pub(crate) newly: Reached,
+    /// Its phase is final only now.
+    pub(crate) newly_over: bool,
 }
 
 /// What is known of a pod now.
@@ -135,13 +137,20 @@ impl Reached {
     }
 }
 
+/// Whether the phase is final.
+fn is_over(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
 /// The pod's next record; `None` while nothing can be said of it: neither what the runtime holds is known, nor was
 /// anything published of this run. While it is unclear whether the run is another one, the record stays as it is.
 pub(crate) fn next(record: Option<&Record>, known: &Known<'_>) -> Option<Next> {
     let decision = &known.item.decision;
     let run = Run::of(record, decision, known.runtime);
     let same = match run {
-        Run::Unclear(record) => return Some(Next { record: record.clone(), newly: Reached::default() }),
+        Run::Unclear(record) => {
+            return Some(Next { record: record.clone(), newly: Reached::default(), newly_over: false });
+        }
         Run::Another if known.runtime.is_none() => return None,
         Run::Another => None,
         Run::Same(record) => Some(record),
@@ -165,7 +174,8 @@ pub(crate) fn next(record: Option<&Record>, known: &Known<'_>) -> Option<Next> {
         status,
     };
     let newly = Reached { running: now.running && !before.running, ready: now.ready && !before.ready };
-    Some(Next { record, newly })
+    let newly_over = is_over(&record.status) && !same.is_some_and(|same| is_over(&same.status));
+    Some(Next { record, newly, newly_over })
 }
 
 /// What the runtime holds of a run that has just begun, at `began_at`. pleg's view can be a second older than syncd's: a

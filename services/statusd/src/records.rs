@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_reconcile::Waker;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
 
 use crate::record::Record;
 
@@ -23,61 +24,103 @@ pub(crate) struct Memory {
 /// The memory, shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
-    memory: Arc<Mutex<Memory>>,
+    shared: Arc<Shared>,
     changed: Waker,
+}
+
+#[derive(Debug)]
+struct Shared {
+    now: Mutex<Now>,
+    /// The newest change that a write was tried for.
+    tried: watch::Sender<u64>,
+    /// Somebody waits for a write.
+    hurry: Notify,
+}
+
+#[derive(Debug)]
+struct Now {
+    memory: Memory,
+    /// Counts changes.
+    changes: u64,
 }
 
 impl Records {
     /// Begins with `memory`; wakes `changed` at each change.
     pub(crate) fn new(memory: Memory, changed: Waker) -> Self {
-        Self { memory: Arc::new(Mutex::new(memory)), changed }
+        let now = Mutex::new(Now { memory, changes: 0 });
+        Self { shared: Arc::new(Shared { now, tried: watch::Sender::new(0), hurry: Notify::new() }), changed }
     }
 
     pub(crate) fn get(&self, uid: &str) -> Option<Arc<Record>> {
-        self.lock().pods.get(uid).cloned()
+        self.lock().memory.pods.get(uid).cloned()
     }
 
     pub(crate) fn uids(&self) -> Vec<String> {
-        self.lock().pods.keys().cloned().collect()
+        self.lock().memory.pods.keys().cloned().collect()
     }
 
     pub(crate) fn runtime_name(&self) -> String {
-        self.lock().runtime_name.clone()
+        self.lock().memory.runtime_name.clone()
     }
 
-    /// A copy, with the records shared.
-    pub(crate) fn memory(&self) -> Memory {
-        self.lock().clone()
+    /// A copy, with the records shared, and how many changes are in it.
+    pub(crate) fn memory(&self) -> (Memory, u64) {
+        let now = self.lock();
+        (now.memory.clone(), now.changes)
     }
 
     pub(crate) fn set(&self, uid: &str, record: Record) {
-        let mut memory = self.lock();
-        if memory.pods.get(uid).is_some_and(|old| **old == record) {
-            return;
-        }
-        memory.pods.insert(uid.to_owned(), Arc::new(record));
-        drop(memory);
-        self.changed.wake();
+        self.change(|memory| {
+            if memory.pods.get(uid).is_some_and(|old| **old == record) {
+                return false;
+            }
+            memory.pods.insert(uid.to_owned(), Arc::new(record));
+            true
+        });
     }
 
     pub(crate) fn remove(&self, uid: &str) {
-        let removed = self.lock().pods.remove(uid);
-        if removed.is_some() {
-            self.changed.wake();
-        }
+        self.change(|memory| memory.pods.remove(uid).is_some());
     }
 
     pub(crate) fn set_runtime_name(&self, name: &str) {
-        let mut memory = self.lock();
-        if memory.runtime_name != name {
+        self.change(|memory| {
+            let other = memory.runtime_name != name;
             name.clone_into(&mut memory.runtime_name);
-            drop(memory);
+            other
+        });
+    }
+
+    /// Has everything written now, and waits until it is, or the disk refused it. For ever where nothing
+    /// [keeps](crate::keeper::keep) the records.
+    pub(crate) async fn kept(&self) {
+        let wanted = self.lock().changes;
+        self.shared.hurry.notify_one();
+        // The sender lives as long as `self`.
+        let _ = self.shared.tried.subscribe().wait_for(|tried| *tried >= wanted).await;
+    }
+
+    /// A write with so many changes in it was tried.
+    pub(crate) fn tried(&self, changes: u64) {
+        self.shared.tried.send_replace(changes);
+    }
+
+    /// Returns when somebody waits for a write. Cancel-safe.
+    pub(crate) async fn hurried(&self) {
+        self.shared.hurry.notified().await;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Memory) -> bool) {
+        let mut now = self.lock();
+        if change(&mut now.memory) {
+            now.changes += 1;
+            drop(now);
             self.changed.wake();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.shared.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,6 +16,7 @@ use bulkhead_service::{Context, ServiceError};
 use crate::cri_config::NodeTraits;
 use crate::identity::NameSettings;
 use crate::machine;
+use crate::source::ManifestUrl;
 
 /// Pods that start at once. On two cores the runtime gets no faster beyond four, and the pods that wait would only wait
 /// longer each.
@@ -32,6 +33,10 @@ pub struct Settings {
     pub static_pod_dir: Option<PathBuf>,
     /// `fileCheckFrequency`.
     pub file_check: Duration,
+    /// `staticPodURL` and `staticPodURLHeader`.
+    pub manifest_url: Option<ManifestUrl>,
+    /// `httpCheckFrequency`.
+    pub http_check: Duration,
     /// `syncFrequency`: the longest time until a pod is looked at again.
     pub resync: Duration,
     /// `runtimeRequestTimeout`.
@@ -64,7 +69,7 @@ impl Settings {
     /// Reads them.
     ///
     /// # Errors
-    /// When the cgroup root is no path.
+    /// When the cgroup root is no path, or the manifest URL cannot be asked.
     pub fn new(context: &Context) -> Result<Self, ServiceError> {
         let (config, flags) = (&context.config, &context.flags);
         let cgroup_root = CgroupPath::parse(&config.cgroup_root)
@@ -73,6 +78,12 @@ impl Settings {
             let why = std::io::Error::other(format!("{pattern} would let pods change the whole node"));
             return Err(ServiceError::configuration("allowedUnsafeSysctls cannot be used", why));
         }
+        let manifest_url = match config.static_pod_url.as_str() {
+            "" => None,
+            url => Some(ManifestUrl::new(url, &config.static_pod_url_header).map_err(|error| {
+                ServiceError::configuration("staticPodURL, with staticPodURLHeader, cannot be used", error)
+            })?),
+        };
         let pods_dir = flags.root_dir.join("pods");
         let machine = machine::machine(&flags.root_dir);
         let node = Node {
@@ -92,6 +103,8 @@ impl Settings {
             static_pod_dir: (!config.static_pod_path.is_empty())
                 .then(|| config.static_pod_path.clone().into()),
             file_check: config.file_check_frequency.to_std(),
+            manifest_url,
+            http_check: config.http_check_frequency.to_std(),
             resync: config.sync_frequency.to_std(),
             runtime_timeout: config.runtime_request_timeout.to_std(),
             longest_backoff: config.crash_loop_back_off.max_container_restart_period.to_std(),

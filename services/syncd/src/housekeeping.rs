@@ -9,7 +9,9 @@ use std::time::Duration;
 use bulkhead_base::chain;
 use bulkhead_cgroup::{CgroupName, PodCgroup, Removal};
 use bulkhead_reconcile::{Next, Reconciler, Trigger};
+use tokio::sync::watch;
 
+use crate::source::Desired;
 use crate::worker::Deps;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -17,14 +19,20 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// The loop.
 pub struct Housekeeping {
     deps: Arc<Deps>,
+    desired: watch::Receiver<Option<Arc<Desired>>>,
     /// What could not be removed and was said once.
     said: BTreeSet<String>,
 }
 
 impl Housekeeping {
     /// For [`bulkhead_reconcile::drive`].
-    pub fn new(deps: Arc<Deps>) -> Self {
-        Self { deps, said: BTreeSet::new() }
+    pub fn new(deps: Arc<Deps>, desired: watch::Receiver<Option<Arc<Desired>>>) -> Self {
+        Self { deps, desired, said: BTreeSet::new() }
+    }
+
+    /// Every source was read in this life: what none of them knows is left over.
+    fn is_informed(&self) -> bool {
+        self.desired.borrow().as_ref().is_some_and(|desired| desired.unread.is_empty())
     }
 
     /// UIDs that a worker has, or that the runtime holds something of. Always looked at after what is to be removed was
@@ -56,14 +64,18 @@ impl Housekeeping {
         let (pods, logs) = (settings.pods_dir.clone(), settings.pod_logs_dir.clone());
         let listed = (list(&pods).await, list(&logs).await);
         let known = self.known();
+        let (mut cleaned, mut failed) = (0, 0);
         for uid in listed.0.into_iter().filter(|uid| !known.contains(uid)) {
             // volumed unmounts first and refuses while something is mounted: nothing is deleted through a mount.
             if let Err(error) = self.deps.peers.tear_down_volumes(&uid).await {
                 self.say_once(format!("pod folder {uid}"), &error.to_string());
+                failed += 1;
                 continue;
             }
+            cleaned += 1;
             self.remove(pods.join(&uid)).await;
         }
+        self.deps.measures.volumes_cleaned(cleaned, failed);
         for name in listed.1 {
             let uid = name.rsplit('_').next().unwrap_or_default();
             if name.split('_').count() == 3 && !known.contains(uid) {
@@ -125,7 +137,8 @@ impl Reconciler for Housekeeping {
     }
 
     async fn reconcile(&mut self, _: Trigger) -> Next {
-        if !self.deps.views.status.is_open() || !self.deps.runtime_pods.status().live {
+        let runtime = &self.deps.runtime_pods;
+        if !self.is_informed() || !self.deps.views.status.is_open() || !runtime.status().live {
             return Next::After(Duration::from_secs(5));
         }
         self.records();

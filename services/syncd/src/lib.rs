@@ -10,8 +10,10 @@ mod folders;
 mod grpc;
 mod housekeeping;
 mod identity;
+mod links;
 mod machine;
 mod manager;
+mod measures;
 mod peers;
 mod plan;
 mod source;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
+use bulkhead_api::syncd::v1::submissions_server::SubmissionsServer;
 use bulkhead_api::syncd::v1::syncd_server::SyncdServer;
 use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, Mounts};
 use bulkhead_cri::RunClient;
@@ -38,9 +41,11 @@ use tonic::service::Routes;
 use crate::config::{PARALLEL_STARTS, PARALLEL_STOPS, Settings};
 use crate::grpc::SyncdService;
 use crate::housekeeping::Housekeeping;
+use crate::links::LogLinks;
 use crate::manager::Manager;
+use crate::measures::Measures;
 use crate::peers::Peers;
-use crate::source::Sources;
+use crate::source::{Board, FollowFiles, FollowUrl, Kind, Submissions};
 use crate::state::Records;
 use crate::views::Views;
 use crate::worker::Deps;
@@ -58,19 +63,23 @@ impl Service for Syncd {
         let kubepods = cgroups.layout().path(&CgroupName::Kubepods);
         settings.traits.bounds_swap = machine::bounds_swap(cgroups.mounts(), &kubepods);
         let records = Records::open(&context.own_state_dir());
-        let writer = tokio::spawn(records.clone().write(context.shutdown.clone()));
+        let check = context.check("pod records");
+        check.good();
+        let writer =
+            tokio::spawn(records.clone().write(context.shutdown.clone(), move |written| match written {
+                Ok(()) => check.good(),
+                Err(error) => {
+                    if check.newly_bad(format!("a restart would lose what became of pods: {error}")) {
+                        tracing::error!(
+                            error,
+                            "pod records are not saved; they are lost if syncd restarts now"
+                        );
+                    }
+                }
+            }));
         let views = Views::new(cgroups.layout().clone(), context.shutdown.clone());
-        let desired = source::follow(
-            Sources {
-                dir: settings.static_pod_dir.clone(),
-                period: settings.file_check,
-                node_name: settings.node_name.clone(),
-                seen: records.seen(),
-                clock: context.clock.clone(),
-                check: context.check("static pods"),
-            },
-            context.shutdown.clone(),
-        );
+        let (board, submissions) = sources(&context, &settings, &records);
+        let desired = board.subscribe();
         let deps = Arc::new(Deps {
             runtime: RunClient::new(context.cri_channel(), settings.runtime_timeout),
             peers: Peers::new(
@@ -83,6 +92,7 @@ impl Service for Syncd {
             probes: follow_probes(&context),
             views: views.clone(),
             records,
+            measures: Measures::new(&context.metrics),
             cgroups,
             clock: context.clock.clone(),
             starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
@@ -92,8 +102,13 @@ impl Service for Syncd {
         let (_waker, waiting) = wake();
         let (status, _) = watch::channel(LoopStatus::default());
         let shutdown = context.shutdown.clone();
+        let (told, wanted) = (views.clone(), desired.clone());
+        context.metrics.read_with(move || measures::now(&told, wanted.borrow().as_ref()));
+        if let Some(links) = LogLinks::beside(&deps.settings.pod_logs_dir) {
+            tokio::spawn(links.follow(deps.runtime_pods.clone(), shutdown.clone()));
+        }
         tokio::spawn(drive(
-            Housekeeping::new(deps.clone()),
+            Housekeeping::new(deps.clone(), desired.clone()),
             waiting,
             status,
             shutdown.clone().cancelled_owned(),
@@ -102,13 +117,50 @@ impl Service for Syncd {
         let manage = manager.run(shutdown);
         context.ready();
         let service = SyncdService { views, desired };
-        let (served, ()) = tokio::join!(context.serve(Routes::new(SyncdServer::new(service))), manage);
+        let routes = Routes::new(SyncdServer::new(service)).add_service(SubmissionsServer::new(submissions));
+        let (served, ()) = tokio::join!(context.serve(routes), manage);
         // The last changes; it ends with the shutdown that has ended the server.
         if served.is_ok() {
             let _ = writer.await;
         }
         served
     }
+}
+
+/// Follows the pod sources that the configuration names.
+fn sources(context: &Context, settings: &Settings, records: &Records) -> (Board, Submissions) {
+    let kinds = [
+        settings.static_pod_dir.as_ref().map(|_| Kind::File),
+        settings.manifest_url.as_ref().map(|_| Kind::Url),
+        Some(Kind::Submission),
+    ];
+    let board = Board::new(kinds.into_iter().flatten(), records.seen());
+    let (state, shutdown) = (context.own_state_dir(), &context.shutdown);
+    let submissions =
+        Submissions::open(&state, board.clone(), settings.node_name.clone(), context.clock.clone());
+    if let Some(url) = settings.manifest_url.clone() {
+        let source = FollowUrl {
+            url,
+            period: settings.http_check,
+            node_name: settings.node_name.clone(),
+            board: board.clone(),
+            clock: context.clock.clone(),
+            check: context.check("manifest URL"),
+        };
+        source.spawn(&state, shutdown.clone());
+    }
+    if let Some(dir) = settings.static_pod_dir.clone() {
+        let source = FollowFiles {
+            dir,
+            period: settings.file_check,
+            node_name: settings.node_name.clone(),
+            board: board.clone(),
+            clock: context.clock.clone(),
+            check: context.check("static pods"),
+        };
+        source.spawn(shutdown.clone());
+    }
+    (board, submissions)
 }
 
 /// The cgroups above the pods'. They stand already when a launcher or unit made them for this user.

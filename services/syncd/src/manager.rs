@@ -46,7 +46,7 @@ impl Manager {
         loop {
             self.follow_plan();
             self.share_cpu();
-            if !self.deps.views.status.is_open() && self.is_informed() {
+            if !self.deps.views.status.is_open() && self.is_informed() && self.is_whole() {
                 self.deps.views.open();
                 self.check.good();
             }
@@ -81,6 +81,13 @@ impl Manager {
         self.desired.borrow().is_some() && self.deps.runtime_pods.status().synced
     }
 
+    /// Every pod that runs has a worker. One that has none may be of a source that was not read yet: nobody must be told that
+    /// it is gone.
+    fn is_whole(&self) -> bool {
+        let all_read = self.desired.borrow().as_ref().is_some_and(|desired| desired.unread.is_empty());
+        all_read || self.deps.runtime_pods.snapshot().keys().all(|uid| self.workers.contains_key(uid))
+    }
+
     fn follow_plan(&mut self) {
         if !self.is_informed() {
             return;
@@ -103,6 +110,7 @@ impl Manager {
                     self.start(pod.clone(), Some(pod));
                 }
                 Command::StartOrphan(pod) => {
+                    self.deps.measures.orphan_found();
                     tracing::info!(
                         pod.uid = pod.uid,
                         pod.name = pod.name,
@@ -198,6 +206,9 @@ impl Manager {
         match ended {
             Ok(uid) => {
                 self.workers.remove(&uid);
+                if self.desired.borrow().as_ref().is_some_and(|desired| desired.pods.contains_key(&uid)) {
+                    self.deps.measures.pod_restarted();
+                }
             }
             // A worker that panicked is a fault of ours: its pod must not be forgotten, so the process starts anew and
             // adopts everything.

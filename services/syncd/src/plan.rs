@@ -33,7 +33,7 @@ pub enum Command {
 /// What is to be done so that every desired pod, and no other, has a worker.
 ///
 /// - A pod that left the sources is ended; one that only the runtime holds (its manifest went while syncd was away) is ended
-///   too.
+///   too, unless a source that was not read in this life may have it.
 /// - Two pods of one name never overlap: the newer one starts when nothing of the older one is left, and then as the sources
 ///   are by then.
 /// - A pod that is put back while it is being ended starts again after its end.
@@ -53,7 +53,8 @@ pub fn plan(
         }
     }
     for (uid, pod) in runtime {
-        if !desired.pods.contains_key(uid) && !present.contains_key(uid) {
+        let is_known = desired.pods.contains_key(uid) || present.contains_key(uid);
+        if !is_known && desired.disowns((&pod.namespace, &pod.name)) {
             commands.push(Command::StartOrphan(pod.clone()));
         }
     }
@@ -82,7 +83,7 @@ pub fn full_name(pod: &Pod) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::StaticPod;
+    use crate::source::{Kind, Place, StaticPod};
 
     fn pod(uid: &str, name: &str, image: &str) -> Arc<Pod> {
         let json = serde_json::json!({
@@ -94,8 +95,8 @@ mod tests {
 
     fn desired(pods: &[&Arc<Pod>]) -> Desired {
         let entry = |pod: &&Arc<Pod>| {
-            let file = "/m/x".into();
-            (pod.metadata.uid.clone().unwrap(), StaticPod { pod: (*pod).clone(), file })
+            let place = Place { kind: Kind::File, name: "/m/x".into() };
+            (pod.metadata.uid.clone().unwrap(), StaticPod { pod: (*pod).clone(), place })
         };
         Desired { pods: pods.iter().map(entry).collect(), ..Default::default() }
     }
@@ -140,5 +141,15 @@ mod tests {
         // the same, when the manifest changed while syncd was away
         assert_eq!(plan_of(&[&newer], &[], &[held("1", "a")]), [Command::StartOrphan(held("1", "a").1)]);
         assert_eq!(plan_of(&[&newer], &[], &[]), [Command::Start(newer)]);
+    }
+
+    #[test]
+    fn what_an_unread_source_may_have_is_left_alone() {
+        let a = pod("1", "a", "bb:1");
+        let unread = Desired { unread: [Kind::Url].into(), ..desired(&[&a]) };
+        let plan_of = |held: (String, Arc<RuntimePod>)| plan(&unread, &BTreeMap::new(), &[held].into());
+        assert_eq!(plan_of(held("9", "x")), [Command::Start(a)]);
+        // The file's pod has the name whatever the URL says.
+        assert_eq!(plan_of(held("9", "a")), [Command::StartOrphan(held("9", "a").1)]);
     }
 }

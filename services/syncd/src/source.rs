@@ -1,10 +1,16 @@
-//! Where pods come from. Owns reading them and the choice between two that want one name; must never act on a pod.
+//! Where pods come from. Owns reading the sources and the choice between two that want one name; must never act on a pod.
 
+mod board;
 mod files;
 mod plan;
+mod submitted;
+mod url;
 mod watch;
 
-pub use plan::Desired;
+pub use board::Board;
+pub use plan::{Desired, Kind};
 #[cfg(test)]
-pub use plan::StaticPod;
-pub use watch::{Sources, follow};
+pub use plan::{Place, StaticPod};
+pub use submitted::{Change, Submissions};
+pub use url::{FollowUrl, ManifestUrl};
+pub use watch::FollowFiles;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bulkhead_base::chain;
 use bulkhead_service::StateFile;
@@ -13,6 +14,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 const VERSION: u32 = 1;
+/// Time until a write that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// What is kept of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,36 +133,39 @@ impl Records {
         let _ = self.0.written.subscribe().wait_for(|written| *written >= wanted).await;
     }
 
-    /// Writes changes until `shutdown`, and then what is left.
-    pub async fn write(self, shutdown: CancellationToken) {
+    /// Writes changes until `shutdown`, and then what is left. What the disk refused is tried again. `told` hears how each
+    /// write went.
+    pub async fn write(self, shutdown: CancellationToken, told: impl Fn(Result<(), String>)) {
+        let mut failed = false;
         loop {
-            // Both are cancel-safe: a notification that loses the race is kept.
+            // All are cancel-safe: a notification that loses the race is kept.
             let stopping = tokio::select! {
                 biased;
                 () = self.0.changed.notified() => false,
+                () = tokio::time::sleep(AGAIN), if failed => false,
                 () = shutdown.cancelled() => true,
             };
             if stopping {
                 return;
             }
-            self.write_once().await;
+            let written = self.write_once().await;
+            failed = written.is_err();
+            told(written);
         }
     }
 
-    async fn write_once(&self) {
+    async fn write_once(&self) -> Result<(), String> {
         let (pods, changes) = {
             let now = self.lock();
             (now.pods.clone(), now.changes)
         };
         let file = self.0.file.clone();
-        let error = match tokio::task::spawn_blocking(move || file.save(&pods)).await {
-            Ok(saved) => saved.err().map(|error| chain(&error).to_string()),
-            Err(error) => Some(error.to_string()),
+        let written = match tokio::task::spawn_blocking(move || file.save(&pods)).await {
+            Ok(saved) => saved.map_err(|error| chain(&error).to_string()),
+            Err(error) => Err(error.to_string()),
         };
-        if let Some(error) = error {
-            tracing::error!(error, "pod records were not saved; they are lost if syncd restarts now");
-        }
         self.0.written.send_replace(changes);
+        written
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {
@@ -183,7 +189,7 @@ mod tests {
     async fn records_survive_and_corrupt_files_are_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::open(dir.path());
-        tokio::spawn(records.clone().write(CancellationToken::new()));
+        tokio::spawn(records.clone().write(CancellationToken::new(), drop));
         records.set("a", Some(record()));
         records.set("b", Some(record()));
         records.set("b", None);
@@ -202,16 +208,33 @@ mod tests {
         let shutdown = CancellationToken::new();
         records.set("a", Some(record()));
         shutdown.cancel();
-        records.write(shutdown).await;
+        records.write(shutdown, drop).await;
         assert_eq!(Records::open(dir.path()).get("a"), Some(record()));
     }
 
     #[tokio::test]
     async fn a_disk_that_cannot_be_written_loses_nothing_in_memory_and_stops_nobody() {
         let records = Records::open(Path::new("/proc/no/such/dir"));
-        tokio::spawn(records.clone().write(CancellationToken::new()));
+        tokio::spawn(records.clone().write(CancellationToken::new(), drop));
         records.set("a", Some(record()));
         records.kept().await;
         assert_eq!(records.get("a"), Some(record()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_disk_refused_is_written_once_it_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_the_way = dir.path().join("pods.json.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let records = Records::open(dir.path());
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let told_by = move |written: Result<(), String>| tell.send(written.is_ok()).unwrap();
+        tokio::spawn(records.clone().write(CancellationToken::new(), told_by));
+        records.set("a", Some(record()));
+        records.kept().await;
+        assert_eq!(told.recv().await, Some(false));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(told.recv().await, Some(true), "without a further change");
+        assert_eq!(Records::open(dir.path()).get("a"), Some(record()));
     }
 }

@@ -3,6 +3,7 @@
 //! Owns everything that happens to one pod, one step after another, so nothing about a pod can race. It looks at pleg's
 //! stream for free, but never acts on that: before acting it reads the pod from the runtime, newer than its own last action.
 
+mod backoff;
 mod hooks;
 mod messages;
 mod prune;
@@ -26,7 +27,7 @@ use bulkhead_model::decision::{Decision, Stage, Waiting};
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::probe::ProbeResults;
 use bulkhead_model::runtime::RuntimePod;
-use bulkhead_model::spec;
+use bulkhead_model::{names, spec};
 use bulkhead_reconcile::{Wake, Waker, wake};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -37,14 +38,17 @@ use crate::config::Settings;
 use crate::error::PodError;
 use crate::folders::{Folders, qos_tier};
 use crate::identity::Identity;
+use crate::measures::{Measures, Pass};
 use crate::peers::Peers;
 use crate::state::{PodRecord, Records};
 use crate::views::{Published, Views};
 
 /// First back-off of a container that ended (the kubelet's).
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-/// First and longest wait after a pass that failed.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(20));
+/// First and longest wait after a pass that failed: not long, so that all is well soon after a runtime came back.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(6));
+/// How often the same failure is said again.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What all workers share.
 pub struct Deps {
@@ -64,6 +68,8 @@ pub struct Deps {
     pub records: Records,
     /// Pod cgroups.
     pub cgroups: Arc<CgroupManager>,
+    /// What is counted.
+    pub measures: Measures,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Bounds pods that start at once. First come, first served.
@@ -98,8 +104,7 @@ pub struct Worker {
     /// Something was done since the runtime was last read for this pod.
     acted: bool,
     backoff: CrashBackoff,
-    /// By container: when it ended by its own date, and when that was first seen here. The second bounds the wait when the
-    /// clock jumps.
+    /// By container: when it ended by its own date, and when that was here. The second does not jump with the clock.
     ends: BTreeMap<String, (jiff::Timestamp, Instant)>,
     born: Instant,
     /// How old the pod was then. From here on the clock does not count: it may jump.
@@ -112,6 +117,8 @@ pub struct Worker {
     permit: Option<OwnedSemaphorePermit>,
     /// The pod is over by its own policy, and all that it used is gone.
     cleaned: bool,
+    /// What went wrong last, and when that was said.
+    complained: Option<(String, Instant)>,
     /// When all grace is used up, once the pod is being stopped.
     kill_by: Option<Instant>,
     traceparent: String,
@@ -147,6 +154,9 @@ impl Worker {
         let stage = if finished { Stage::Terminated } else { Stage::Syncing };
         if record.is_none() && sender.borrow().is_some() {
             deps.records.set(&uid, Some(PodRecord::new(now)));
+            let waited = now.duration_since(seen(&pod).unwrap_or(now));
+            let containers = u32::try_from(spec::containers(&pod).len()).unwrap_or(u32::MAX);
+            deps.measures.worker_started(Duration::try_from(waited).unwrap_or_default(), containers);
         }
         let known = deps.runtime_pods.get(&uid);
         let earlier = known.as_ref().and_then(|pod| pod.newest_sandbox()).map(|s| s.traceparent.clone());
@@ -170,6 +180,7 @@ impl Worker {
             identity: Identity::default(),
             permit: None,
             kill_by: None,
+            complained: None,
             uid,
             pod,
             cgroup,
@@ -190,22 +201,30 @@ impl Worker {
     /// Works until nothing of the pod is left; returns its UID.
     pub async fn run(mut self) -> String {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
+        let mut pass = Pass::Create;
         // Nothing is made for a pod that a next life would know nothing about.
         self.deps.records.kept().await;
         loop {
             let wanted = self.control.borrow_and_update().clone();
             let span = self.start_span.clone().unwrap_or_else(tracing::Span::none);
+            let begin = Instant::now();
             let result = match wanted {
                 Some(pod) => {
+                    if pass == Pass::Sync && !Arc::ptr_eq(&pod, &self.pod) {
+                        pass = Pass::Update;
+                    }
                     self.pod = pod;
                     self.sync().instrument(span).await
                 }
                 None => {
+                    pass = Pass::Kill;
                     self.start_span = None;
                     self.terminate().await
                 }
             };
             self.permit = None;
+            self.deps.measures.passed(pass, begin.elapsed());
+            pass = Pass::Sync;
             self.publish();
             let until = match result {
                 Ok(Step::Gone) => {
@@ -223,7 +242,7 @@ impl Worker {
                     if let Some(span) = &self.start_span {
                         trace::fail(span, &error);
                     }
-                    tracing::warn!(pod.uid = self.uid, pod.name = self.name(), error = %chain(&error), "trying again");
+                    self.complain(&error);
                     Some(Instant::now() + retry.next_delay())
                 }
             };
@@ -241,6 +260,16 @@ impl Worker {
                 () = tokio::time::sleep_until(until.unwrap_or(resync).min(resync)) => {}
                 () = at(deadline.filter(|_| self.decision.failed.is_none())) => {}
             }
+        }
+    }
+
+    /// Says why a pass failed; what fails the same way again and again is said once a minute.
+    fn complain(&mut self, error: &PodError) {
+        let error = chain(error).to_string();
+        let known = self.complained.as_ref().filter(|(last, at)| *last == error && at.elapsed() < SAY_AGAIN);
+        if known.is_none() {
+            tracing::warn!(pod.uid = self.uid, pod.name = self.name(), error, "trying again");
+            self.complained = Some((error, Instant::now()));
         }
     }
 
@@ -300,6 +329,11 @@ impl Worker {
         containers.iter().map(|found| (found.name().to_owned(), container_hash(found.container))).collect()
     }
 
+    /// Time since the pod was first seen, on which its back-off counts. Only what came before this life is by the clock.
+    fn lived(&self) -> Duration {
+        self.age.saturating_add(self.born.elapsed())
+    }
+
     fn doing(&self, doing: &'static str) -> impl Fn(bulkhead_cri::CriError) -> PodError + use<> {
         let uid = self.uid.clone();
         move |source| PodError::Runtime { doing, uid: uid.clone(), source }
@@ -326,6 +360,11 @@ async fn at(time: Option<Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
+}
+
+/// When the pod was first seen.
+fn seen(pod: &Pod) -> Option<jiff::Timestamp> {
+    pod.metadata.annotations.as_ref()?.get(names::CONFIG_SEEN)?.parse().ok()
 }
 
 /// The trace of a pod that starts for the first time.

@@ -44,7 +44,7 @@ pub(crate) fn start(top: Dir, now: Timestamp) -> Result<Measure, Error> {
     let found = statx(&top, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(failed)?;
     let figures = of_file_system(&space, now);
     if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return Ok(Measure::Done(figures));
+        return Ok(Measure::Done(VolumeUsage { own_file_system: true, ..figures }));
     }
     Ok(Measure::Count(VolumeUsage { used_bytes: 0, inodes_used: 0, ..figures }, top))
 }
@@ -77,6 +77,7 @@ fn of_file_system(space: &StatVfs, now: Timestamp) -> VolumeUsage {
         inodes: space.f_files,
         inodes_free: space.f_ffree,
         partial: false,
+        own_file_system: false,
     }
 }
 

@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::statusd::v1::{PodStatus as WireStatus, statusd_client::StatusdClient};
+use bulkhead_base::{Clock, SystemClock};
 use bulkhead_cgroup::{CgroupPath, Mounts, TearDown, tear_down};
 use bulkhead_cri::wire::ContainerState;
 use bulkhead_ipc::{Mirror, PeerBoard};
@@ -38,13 +41,48 @@ struct Running {
     thread: std::thread::JoinHandle<()>,
 }
 
+/// One clock for two owners.
+struct Shared(Arc<dyn Clock>);
+
+impl Clock for Shared {
+    fn now(&self) -> jiff::Timestamp {
+        self.0.now()
+    }
+}
+
+/// The machine's clock, set forward or back by whoever holds a clone.
+#[derive(Clone, Debug, Default)]
+pub struct ShiftedClock(Arc<AtomicI64>);
+
+impl ShiftedClock {
+    /// Sets it to so many seconds after the machine's; before it when that is negative.
+    pub fn shift(&self, seconds: i64) {
+        self.0.store(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> jiff::Timestamp {
+        SystemClock.now() + jiff::SignedDuration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+}
+
 impl FakeNode {
     /// A node with every process up.
     ///
     /// # Panics
     /// When it does not come up.
     pub async fn up() -> Self {
+        Self::up_at(Arc::new(SystemClock)).await
+    }
+
+    /// As [`FakeNode::up`], all processes and the runtime with this clock.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn up_at(clock: Arc<dyn Clock>) -> Self {
         let mut node = TestNode::new().await;
+        node.clock = clock.clone();
         let cgroup_root = format!(
             "/bulkhead-test-{}-{}",
             std::process::id(),
@@ -53,7 +91,8 @@ impl FakeNode {
                 .map_or_else(String::new, |n| n.to_string_lossy().trim_start_matches("bh").to_owned())
         );
         node.config.cgroup_root.clone_from(&cgroup_root);
-        let runtime = FakeRuntime::start(node.dir()).await.expect("the fake runtime");
+        let runtime =
+            FakeRuntime::start_with_clock(node.dir(), Shared(clock)).await.expect("the fake runtime");
         runtime.add_image("local/busybox:1");
         runtime.add_image("local/busybox:2");
         node.config.container_runtime_endpoint = format!("unix://{}", runtime.socket().display());

@@ -1,10 +1,12 @@
 //! The real thing: `bulkhead up` with a private containerd, in a network namespace of its own, driven as a person would by
 //! files and the command line.
 //!
-//! A test that panics must leave nothing behind either, so dropping the node stops it like Ctrl-C.
+//! A test that panics must leave nothing behind either, so dropping the node stops it like Ctrl-C, and ends pods that it was
+//! told to keep.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::print_stderr,
     reason = "a harness: what fails here fails the test that uses it"
 )]
 
@@ -19,11 +21,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::disk::Disk;
 use crate::wait;
 
 /// The processes of a node.
 pub const PROCESSES: [&str; 9] =
     ["crigate", "evictd", "gateway", "imaged", "pleg", "prober", "statusd", "syncd", "volumed"];
+
+/// The launcher's flag that leaves pods running.
+const KEEP_PODS: &str = "--keep-pods";
 
 /// A node under its launcher.
 pub struct RealNode {
@@ -32,6 +38,14 @@ pub struct RealNode {
     /// What `--containerd` says.
     runtime: String,
     flags: Vec<String>,
+    /// Nothing of it is left outside its state folder.
+    clean: bool,
+    /// Go after all that is on them, before the state folder.
+    disks: Vec<Disk>,
+}
+
+fn state_folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("bh").tempdir().expect("a state folder")
 }
 
 impl RealNode {
@@ -47,10 +61,28 @@ impl RealNode {
         Self::start(&socket.to_string_lossy(), flags).await
     }
 
+    /// As [`RealNode::up`] with these folders of the state folder, such as `root` and `state`, on small disks of their own.
+    pub async fn up_on_disks(disks: &[&str], flags: &[&str]) -> Self {
+        let state = state_folder();
+        let disks = disks.iter().map(|place| Disk::mount(&state.path().join(place))).collect();
+        let node = Self::start_in(state, disks, "private", flags).await;
+        node.import_images();
+        node
+    }
+
+    /// The disk at this place of the state folder.
+    pub fn disk(&self, place: &str) -> &Disk {
+        let at = self.state().join(place);
+        self.disks.iter().find(|disk| disk.at == at).expect("a disk at this place")
+    }
+
     async fn start(runtime: &str, flags: &[&str]) -> Self {
-        let state = tempfile::Builder::new().prefix("bh").tempdir().expect("a state folder");
+        Self::start_in(state_folder(), Vec::new(), runtime, flags).await
+    }
+
+    async fn start_in(state: tempfile::TempDir, disks: Vec<Disk>, runtime: &str, flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut node = Self { state, launcher: None, runtime: runtime.to_owned(), flags };
+        let mut node = Self { state, launcher: None, runtime: runtime.to_owned(), flags, clean: true, disks };
         node.launch();
         node.healthy().await;
         node
@@ -72,6 +104,7 @@ impl RealNode {
             .spawn()
             .expect("the launcher");
         self.launcher = Some(child);
+        self.clean = !self.flags.iter().any(|flag| flag == KEEP_PODS);
     }
 
     /// The state folder.
@@ -253,7 +286,9 @@ impl RealNode {
         let done = wait::within(Duration::from_secs(120), "the launcher ends", async || {
             launcher.try_wait().expect("the launcher is ours")
         });
-        done.await.success()
+        let content = done.await.success();
+        self.clean &= content;
+        content
     }
 
     /// The name that everything of this node outside its state folder carries, such as `bulkhead-a1b2c3`.
@@ -302,17 +337,54 @@ impl RealNode {
 }
 
 impl Drop for RealNode {
-    #[expect(clippy::disallowed_methods, reason = "a destructor cannot wait otherwise")]
     fn drop(&mut self) {
-        let Some(mut launcher) = self.launcher.take() else { return };
-        signal(launcher.id(), Signal::SIGINT);
-        for _ in 0..1200 {
-            if !matches!(launcher.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        self.disks.iter().for_each(Disk::mend);
+        if let Some(launcher) = self.launcher.take() {
+            self.clean &= end(launcher);
         }
-        let _ = launcher.kill();
+        // Whoever keeps pods, or died before it could end them, leaves them to the next launcher on the same folder. It need
+        // not get far: what a node left behind is found by names, not by asking it.
+        self.flags.retain(|flag| flag != KEEP_PODS);
+        if !self.clean {
+            self.launch();
+            self.clean = self.launcher.take().is_some_and(|launcher| {
+                has_begun(self.state(), launcher.id());
+                end(launcher)
+            });
+        }
+        self.disks.clear();
+        if !self.clean {
+            let lines: Vec<_> = self.said().lines().rev().take(5).map(str::to_owned).collect();
+            eprintln!("{} may have left something behind: {lines:?}", self.state().display());
+        }
+    }
+}
+
+/// Ends a launcher as Ctrl-C does, in time or not at all; returns whether it was content.
+#[expect(clippy::disallowed_methods, reason = "a destructor cannot wait otherwise")]
+fn end(mut launcher: Child) -> bool {
+    signal(launcher.id(), Signal::SIGCONT);
+    signal(launcher.id(), Signal::SIGINT);
+    for _ in 0..1200 {
+        match launcher.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(50)),
+            ended => return ended.is_ok_and(|status| status.is_some_and(|status| status.success())),
+        }
+    }
+    let _ = launcher.kill();
+    let _ = launcher.wait();
+    false
+}
+
+/// Waits until a launcher holds its state folder: only from then on it takes Ctrl-C for what it is.
+#[expect(clippy::disallowed_methods, reason = "a destructor cannot wait otherwise")]
+fn has_begun(state: &Path, launcher: u32) {
+    let holder = || std::fs::read_to_string(state.join("lock")).unwrap_or_default();
+    for _ in 0..200 {
+        if holder().trim() == launcher.to_string() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

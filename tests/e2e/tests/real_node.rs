@@ -419,6 +419,26 @@ async fn pods_that_are_kept_outlive_the_node_and_are_taken_over() {
     assert!(node.down().await, "{}", node.said());
 }
 
+/// A test that fails drops its node wherever it was.
+#[tokio::test]
+async fn a_node_that_is_dropped_leaves_nothing_even_when_it_keeps_pods() {
+    let _turn = turn().await;
+    for how in ["running", "stopped", "killed"] {
+        let mut node = RealNode::up(&["--keep-pods"]).await;
+        node.put("a.yaml", &pods::simple("a"));
+        node.ready("a").await;
+        let (id, state) = (node.id(), node.state().to_owned());
+        match how {
+            "stopped" => assert!(node.down().await, "{}", node.said()),
+            "killed" => signal(node.launcher_pid(), Signal::SIGKILL),
+            _ => {}
+        }
+        drop(node);
+        assert_eq!(leftovers(&id, &state), Vec::<String>::new(), "{how}");
+        assert!(!state.exists(), "{how}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_wrong_is_said_in_one_line() {
     let dir = tempfile::Builder::new().prefix("bh").tempdir().unwrap();
@@ -439,10 +459,10 @@ async fn what_is_wrong_is_said_in_one_line() {
     let config = dir.path().join("bad.yaml");
     std::fs::write(
         &config,
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPodz: 5\n",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: many\n",
     )
     .unwrap();
     let peers = peers();
     let said = up(&["--peers", &peers.to_string_lossy(), "--config", &config.to_string_lossy()]);
-    assert!(said.contains("maxPodz") && said.contains("bad.yaml:3"), "{said}");
+    assert!(said.contains("maxPods") && said.contains("bad.yaml:3"), "{said}");
 }

@@ -23,7 +23,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("bulkhead-model", vec!["bulkhead-base"]),
         ("bulkhead-imagetar", vec![]),
         ("bulkhead-policy", vec![]),
-        ("bulkhead-config", vec!["bulkhead-base"]),
+        ("bulkhead-config", vec!["bulkhead-base", "bulkhead-model"]),
         ("bulkhead-cgroup", vec!["bulkhead-base"]),
         ("bulkhead-reconcile", vec!["bulkhead-base"]),
         ("bulkhead-api", vec!["bulkhead-base", "bulkhead-model"]),

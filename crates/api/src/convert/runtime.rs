@@ -1,6 +1,6 @@
 //! `RuntimePod` on the wire.
 
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox, User};
 
 use super::{WireError, timestamp_from_wire, timestamp_to_wire};
 use crate::pleg::v1 as wire;
@@ -79,6 +79,11 @@ fn container_to_wire(c: &Container) -> wire::Container {
         log_path: c.log_path.clone(),
         hash: c.hash,
         annotations: c.annotations.clone().into_iter().collect(),
+        user: c.user.clone().map(|User { uid, gid, supplemental_groups }| wire::User {
+            uid,
+            gid,
+            supplemental_groups,
+        }),
     }
 }
 
@@ -109,6 +114,11 @@ fn container_from_wire(c: wire::Container) -> Result<Container, WireError> {
         log_path: c.log_path,
         hash: c.hash,
         annotations: c.annotations.into_iter().collect(),
+        user: c.user.map(|wire::User { uid, gid, supplemental_groups }| User {
+            uid,
+            gid,
+            supplemental_groups,
+        }),
     })
 }
 

@@ -7,7 +7,7 @@ use bulkhead_model::decision::{Decision, Stage, Waiting};
 use bulkhead_model::probe::{GrpcMode, Handler, HttpHeader, HttpScheme, ProbeKind, ProbeSpec};
 use bulkhead_model::probe_view::{BrokenProbe, ProbeView, ProbedContainer};
 use bulkhead_model::spec::{ContainerKind, RestartPolicy};
-use bulkhead_model::status_view::{ContainerView, ProbePresence, ResourceView, StatusView};
+use bulkhead_model::status_view::{ContainerView, MountView, ProbePresence, ResourceView, StatusView};
 
 use super::{WireError, timestamp_from_wire, timestamp_to_wire};
 use crate::common::v1::Reason;
@@ -63,6 +63,7 @@ pub fn status_item_to_wire(item: &StatusItem) -> wire::StatusView {
                 has_readiness_probe: c.probes.readiness,
                 has_liveness_probe: c.probes.liveness,
                 resources: Some(resources_to_wire(&c.resources)),
+                mounts: c.mounts.iter().map(mount_to_wire).collect(),
             })
             .collect(),
         resources: Some(resources_to_wire(&view.resources)),
@@ -90,6 +91,7 @@ pub fn status_item_from_wire(item: wire::StatusView) -> Result<StatusItem, WireE
             name: c.name,
             image: c.image,
             resources: resources_from_wire(c.resources),
+            mounts: c.mounts.into_iter().map(mount_from_wire).collect(),
         })
     });
     let view = StatusView {
@@ -107,6 +109,24 @@ pub fn status_item_from_wire(item: wire::StatusView) -> Result<StatusItem, WireE
         resources: resources_from_wire(item.resources),
     };
     Ok(StatusItem { view, decision: decision_from_wire(decision), traceparent: item.traceparent })
+}
+
+fn mount_to_wire(mount: &MountView) -> wire::StatusMount {
+    wire::StatusMount {
+        volume: mount.volume.clone(),
+        path: mount.path.clone(),
+        read_only: mount.read_only,
+        recursive_read_only: mount.recursive_read_only.clone(),
+    }
+}
+
+fn mount_from_wire(mount: wire::StatusMount) -> MountView {
+    MountView {
+        volume: mount.volume,
+        path: mount.path,
+        read_only: mount.read_only,
+        recursive_read_only: mount.recursive_read_only,
+    }
 }
 
 /// For prober.

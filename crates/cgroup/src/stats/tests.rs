@@ -164,10 +164,7 @@ fn lines_that_later_kernels_add_do_not_matter() {
 proptest! {
     #[test]
     fn any_file_is_read_without_panic(text in "((some|full|usage_usec) [a-z0-9=. -]{0,40}\n){0,4}|.{0,60}") {
-        let file = Path::new("x");
-        let _ = (parse_pressure(&text, file), parse_number(&text, file));
-        let keyed = Keyed { path: file.to_owned(), text };
-        let _ = keyed.need("usage_usec");
+        crate::fuzz::kernel_files(&text);
     }
 
     #[test]
@@ -179,4 +176,16 @@ proptest! {
         prop_assert_eq!(line.total_us, value);
         prop_assert_eq!(line.avg10, f64::from(share) / 100.0);
     }
+}
+
+#[test]
+fn pressure_on_the_machine_is_read_from_proc() {
+    let proc = tempfile::tempdir().unwrap();
+    assert_eq!(read_machine_pressure(proc.path()).unwrap(), None);
+    std::fs::create_dir(proc.path().join("pressure")).unwrap();
+    for name in ["cpu", "memory", "io"] {
+        std::fs::write(proc.path().join("pressure").join(name), PSI).unwrap();
+    }
+    let pressure = read_machine_pressure(proc.path()).unwrap().unwrap();
+    assert_eq!((pressure.io.some.total_us, pressure.cpu.full.avg10), (12345, 0.5));
 }

@@ -7,7 +7,7 @@ const EVERY_FIELD: &str = include_str!("../../tests/every-field.yaml");
 /// A configuration in which no field has its default.
 pub(crate) fn every_field_set() -> KubeletConfiguration {
     let root = crate::tree::read(EVERY_FIELD.as_bytes(), 0, "every-field.yaml").unwrap();
-    crate::de::from_tree(&root, &["every-field.yaml"]).unwrap()
+    crate::de::from_tree(&root, &["every-field.yaml"]).value.unwrap()
 }
 
 /// Finds out the names that a struct reads, which only its `Deserialize` knows.
@@ -86,7 +86,7 @@ fn what_is_printed_reads_back() {
     for config in [KubeletConfiguration::default(), every_field_set()] {
         let text = serde_json::to_string(&config).unwrap();
         let root = crate::tree::read(text.as_bytes(), 0, "f").unwrap();
-        assert_eq!(crate::de::from_tree::<KubeletConfiguration>(&root, &["f"]), Ok(config));
+        assert_eq!(crate::de::from_tree::<KubeletConfiguration>(&root, &["f"]).value, Ok(config));
     }
 }
 

@@ -10,7 +10,7 @@ fn parse_all(texts: &[&str]) -> Result<Loaded, ConfigError> {
     let names = ["a", "b", "c"];
     let sources: Vec<_> =
         names.iter().zip(&texts).map(|(name, text)| Source { name, text: text.as_bytes() }).collect();
-    parse(&sources)
+    parse(&sources, &[])
 }
 
 fn good(texts: &[&str]) -> KubeletConfiguration {
@@ -30,9 +30,12 @@ fn problems(texts: &[&str]) -> Vec<String> {
 #[test]
 fn nothing_said_is_the_defaults() {
     let default = KubeletConfiguration::default();
-    assert_eq!(parse(&[]).unwrap(), Loaded { config: default.clone(), warnings: Vec::new() });
+    assert_eq!(
+        parse(&[], &[]).unwrap(),
+        Loaded { config: default.clone(), ignored: Vec::new(), warnings: Vec::new() }
+    );
     assert_eq!(good(&[""]), default);
-    assert_eq!(load(None, None).unwrap().config, default);
+    assert_eq!(load(None, None, &[]).unwrap().config, default);
 }
 
 #[test]
@@ -42,7 +45,7 @@ fn fields_are_read_from_yaml_and_json() {
     assert_eq!((config.max_pods, config.logging.format.as_str(), config.logging.verbosity), (50, "json", 2));
     let json = br#"{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 	"maxPods": 7, "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"}}"#;
-    let config = parse(&[Source { name: "f.json", text: json }]).unwrap().config;
+    let config = parse(&[Source { name: "f.json", text: json }], &[]).unwrap().config;
     assert_eq!(
         (config.max_pods, config.crash_loop_back_off.max_container_restart_period),
         (7, Duration::from_secs(10))
@@ -108,15 +111,14 @@ fn the_header_is_checked_in_every_text() {
         ),
     ];
     for (text, expected) in table {
-        match parse(&[Source { name: "f", text: text.as_bytes() }]) {
+        match parse(&[Source { name: "f", text: text.as_bytes() }], &[]) {
             Err(ConfigError::Invalid(problems)) => assert_eq!(problems.to_string(), expected, "{text:?}"),
             other => panic!("{text:?}: {other:?}"),
         }
     }
-    let bare = parse(&[
-        Source { name: "f", text: HEADER.as_bytes() },
-        Source { name: "d/1.conf", text: b"maxPods: 5\n" },
-    ]);
+    let sources =
+        [Source { name: "f", text: HEADER.as_bytes() }, Source { name: "d/1.conf", text: b"maxPods: 5\n" }];
+    let bare = parse(&sources, &[]);
     let text = bare.unwrap_err().to_string();
     assert!(text.contains("d/1.conf: field apiVersion"), "{text}");
 }
@@ -124,18 +126,6 @@ fn the_header_is_checked_in_every_text() {
 #[test]
 fn faults_are_told_with_file_line_and_field() {
     let table: &[(&[&str], &str)] = &[
-        (
-            &["maxPods: 1\nMaxPods: 2\n"],
-            "a:4:1: field MaxPods: is unknown: did you mean maxPods? Names are case-sensitive",
-        ),
-        (
-            &["", "foo: 1\n"],
-            "b:3:1: field foo: is unknown: remove it, or look for its name in the KubeletConfiguration v1beta1 reference",
-        ),
-        (
-            &["maxPods: 1\nport: 1\nmaxPods: 2\n"],
-            "a:5:1: field maxPods: is set twice, first in line 3: remove one of the two",
-        ),
         (
             &["syncFrequency: 10\n"],
             "a:3:16: field syncFrequency: expected a duration such as 30s or 1m30s, found 10",
@@ -181,8 +171,38 @@ fn faults_are_told_with_file_line_and_field() {
 }
 
 #[test]
+fn names_that_the_kubelet_ignores_are_told_and_ignored() {
+    let table: &[(&[&str], &str)] = &[
+        (
+            &["maxPods: 1\nMaxPods: 2\n"],
+            "a:4:1: field MaxPods: is unknown and ignored: did you mean maxPods? Names are case-sensitive",
+        ),
+        (
+            &["maxPods: 1\n", "foo: 1\n"],
+            "b:3:1: field foo: is unknown and ignored: remove it, or look for its name in the KubeletConfiguration v1beta1 reference",
+        ),
+        (
+            &["maxPods: 2\nregistryBurst: 7\nmaxPods: 1\n"],
+            "a:5:1: field maxPods: is set twice, first in line 3: the last one counts; remove one of the two",
+        ),
+        (
+            &["maxPods: 1\nlogging: {Verbosity: 7}\n"],
+            "a:4:11: field logging.Verbosity: is unknown and ignored: did you mean verbosity? Names are case-sensitive",
+        ),
+    ];
+    for (texts, expected) in table {
+        let loaded = parse_all(texts).unwrap();
+        assert_eq!(loaded.config.max_pods, 1, "{texts:?}");
+        assert_eq!(loaded.config.logging.verbosity, 2, "{texts:?}");
+        let ignored: Vec<_> = loaded.ignored.iter().map(ToString::to_string).collect();
+        assert_eq!(ignored, [*expected], "{texts:?}");
+    }
+}
+
+#[test]
 fn a_fault_does_not_hide_behind_a_later_text() {
-    assert_eq!(problems(&["maxPods: x\nfoo: 1\n", "maxPods: 5\nfoo: 2\n"]).len(), 3);
+    assert_eq!(problems(&["maxPods: x\nfoo: 1\n", "maxPods: 5\nfoo: 2\n"]).len(), 1);
+    assert_eq!(parse_all(&["foo: 1\n", "foo: 2\n"]).unwrap().ignored.len(), 2);
 }
 
 #[test]
@@ -193,14 +213,17 @@ fn all_problems_are_told_in_one_error() {
     for field in ["maxPods", "syncFrequency", "rotateCertificates"] {
         assert!(text.contains(&format!("field {field}: ")), "{text}");
     }
-    let many: String = (0..200).map(|number| format!("f{number}: 1\n")).collect();
-    assert!(parse_all(&[&many]).unwrap_err().to_string().ends_with("and 150 more"));
+    let many: String = (0..200).map(|number| format!("{{lowest: {number}, highest: x}}, ")).collect();
+    let shares = format!("registerWithTaints: [{many}]\nmaxPods: 1\n");
+    assert_eq!(parse_all(&[&shares]).unwrap_err().to_string().matches('\n').count(), 0);
+    let many = Problems(vec![Problem::of("f", "is wrong"); 200]);
+    assert!(many.to_string().ends_with("and 150 more"));
 }
 
 #[test]
 fn hostile_texts_are_refused() {
     let large = vec![b'#'; 10 << 20];
-    assert!(matches!(parse(&[Source { name: "f", text: &large }]), Err(ConfigError::TooLarge { .. })));
+    assert!(matches!(parse(&[Source { name: "f", text: &large }], &[]), Err(ConfigError::TooLarge { .. })));
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
     for level in 1..9 {
         let uses = vec![format!("*a{}", level - 1); 9].join(", ");
@@ -211,6 +234,8 @@ fn hostile_texts_are_refused() {
     for text in [bomb.as_str(), nested.as_str(), wide.as_str()] {
         assert_eq!(problems(&[text]).len(), 1);
     }
+    let unknown: String = (0..9000).map(|number| format!("f{number}: 1\n")).collect();
+    assert!(parse_all(&[&unknown]).unwrap().ignored.len() <= 1000);
 }
 
 #[test]
@@ -233,7 +258,7 @@ fn drop_ins_are_conf_files_in_byte_order() {
     write("conf.d/Z.conf", "logging: {verbosity: 4}\n");
     write("conf.d/a.yaml", "nonsense: 1\n");
     write("conf.d/.hidden.swp", "nonsense: 1\n");
-    let loaded = load(Some(&dir.path().join("main.yaml")), Some(&conf)).unwrap();
+    let loaded = load(Some(&dir.path().join("main.yaml")), Some(&conf), &[]).unwrap();
     assert_eq!(
         (loaded.config.max_pods, loaded.config.registry_burst, loaded.config.logging.verbosity),
         (9, 3, 4)
@@ -241,37 +266,37 @@ fn drop_ins_are_conf_files_in_byte_order() {
     assert_eq!(loaded.warnings.len(), 1);
     assert!(loaded.warnings[0].contains("a.yaml"), "{:?}", loaded.warnings);
 
-    write("conf.d/bad.conf", "\nmaxpods: 1\n");
-    let text = load(None, Some(&conf)).unwrap_err().to_string();
-    assert!(text.contains("bad.conf:4:1: field maxpods"), "{text}");
+    write("conf.d/bad.conf", "\nmaxPods: x\n");
+    let text = load(None, Some(&conf), &[]).unwrap_err().to_string();
+    assert!(text.contains("bad.conf:4:10: field maxPods"), "{text}");
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
-    let error = load(Some(&missing), None).unwrap_err();
+    let error = load(Some(&missing), None, &[]).unwrap_err();
     assert!(matches!(&error, ConfigError::Read { path, .. } if *path == missing), "{error:?}");
-    assert!(matches!(load(None, Some(&missing)), Err(ConfigError::List { .. })));
-    assert!(matches!(load(Some(dir.path()), None), Err(ConfigError::NotAFile { .. })));
-    assert!(matches!(load(Some(Path::new("/dev/zero")), None), Err(ConfigError::NotAFile { .. })));
+    assert!(matches!(load(None, Some(&missing), &[]), Err(ConfigError::List { .. })));
+    assert!(matches!(load(Some(dir.path()), None, &[]), Err(ConfigError::NotAFile { .. })));
+    assert!(matches!(load(Some(Path::new("/dev/zero")), None, &[]), Err(ConfigError::NotAFile { .. })));
     let large = dir.path().join("large.yaml");
     fs::File::create(&large).unwrap().set_len(10 << 20).unwrap();
-    assert!(matches!(load(Some(&large), None), Err(ConfigError::TooLarge { .. })));
+    assert!(matches!(load(Some(&large), None, &[]), Err(ConfigError::TooLarge { .. })));
     fs::create_dir(dir.path().join("x.conf")).unwrap();
-    assert!(matches!(load(None, Some(dir.path())), Err(ConfigError::NotAFile { .. })));
+    assert!(matches!(load(None, Some(dir.path()), &[]), Err(ConfigError::NotAFile { .. })));
     let many = dir.path().join("many");
     fs::create_dir(&many).unwrap();
     for number in 0..=MAX_DROP_INS {
         fs::write(many.join(format!("{number}.conf")), HEADER).unwrap();
     }
-    assert!(matches!(load(None, Some(&many)), Err(ConfigError::TooManyDropIns { .. })));
+    assert!(matches!(load(None, Some(&many), &[]), Err(ConfigError::TooManyDropIns { .. })));
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_a_configuration_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = parse(&[Source { name: "f", text: &bytes }]).map_err(|error| error.to_string());
+        let _ = parse(&[Source { name: "f", text: &bytes }], &[]).map_err(|error| error.to_string());
     }
 
     #[test]
@@ -280,6 +305,6 @@ proptest! {
         value in "(-?[0-9]{1,20}|-?[0-9.]{1,8}(s|m|h|ms)?|\\[[a-z0-9, ]{0,8}\\]|\\{[a-z]{1,3}: [0-9a-z]{0,3}\\}|\"[ -~&&[^\"\\\\]]{0,10}\"|~|yes)",
     ) {
         let text = format!("{HEADER}{field}: {value}\n");
-        let _ = parse(&[Source { name: "f", text: text.as_bytes() }]).map_err(|error| error.to_string());
+        let _ = parse(&[Source { name: "f", text: text.as_bytes() }], &[]).map_err(|error| error.to_string());
     }
 }

@@ -55,11 +55,28 @@ fn json_is_read_too() {
 }
 
 #[test]
-fn a_duplicate_key_is_named_with_both_lines() {
-    let found = problem("a: 1\nm:\n  x: 1\n  y: 2\n  x: 3\n");
-    assert_eq!(found.field, "m.x");
-    assert_eq!(found.at.as_ref().map(|at| at.line), Some(5));
-    assert!(found.message.contains("line 3"), "{}", found.message);
+fn a_duplicate_key_is_named_with_both_lines_and_the_last_counts() {
+    let mut root = read(b"a: 1\nm:\n  x: 1\n  y: 2\n  x: {a: 1, a: 2}\nl: [{k: 1, k: 2}]\n", 0, "f").unwrap();
+    let found = without_duplicates(&mut root, "f");
+    let told: Vec<_> =
+        found.iter().map(|one| (one.field.as_str(), one.at.as_ref().map(|at| at.line))).collect();
+    assert_eq!(told, [("m.x", Some(5)), ("m.x.a", Some(5)), ("l[0].k", Some(6))]);
+    assert!(found[0].message.contains("line 3"), "{}", found[0].message);
+    assert_eq!(root.entry("m.x.a").unwrap().node.value, Value::Unsigned(2));
+    let Value::Map(entries) = &root.entry("m").unwrap().node.value else { panic!("not a map") };
+    assert_eq!(entries.len(), 2);
+    assert_eq!(without_duplicates(&mut root, "f"), []);
+}
+
+#[test]
+fn values_are_put_where_they_belong() {
+    let mut root = read(b"a: 1\nm: {x: 1}\n", 0, "f").unwrap();
+    let node = |number| Node { place: Place { file: 3, line: 0, column: 0 }, value: Value::Unsigned(number) };
+    for (path, number) in [("a", 2), ("m.y", 3), ("n.o.p", 4)] {
+        root.set(path, node(number));
+        assert_eq!(root.entry(path).unwrap().node, node(number), "{path}");
+    }
+    assert_eq!(root.entry("m.x").unwrap().node.value, Value::Unsigned(1));
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::kubelet::every_field_set;
 
 fn config(text: &str) -> KubeletConfiguration {
     let root = crate::tree::read(text.as_bytes(), 0, "f").unwrap();
-    crate::de::from_tree(&root, &["f"]).unwrap()
+    crate::de::from_tree(&root, &["f"]).value.unwrap()
 }
 
 fn fields(text: &str) -> Vec<String> {
@@ -50,6 +50,11 @@ fn values_at_the_bounds_are_valid() {
         "{tlsCertFile: /a, tlsPrivateKeyFile: /b}",
         "{shutdownGracePeriod: 30s, shutdownGracePeriodCriticalPods: 30s}",
         "memoryThrottlingFactor: 1.0",
+        "evictionHard: {memory.available: '0%', nodefs.available: '100%', pid.available: 1k}",
+        "{evictionSoft: {memory.available: 1Gi}, evictionSoftGracePeriod: {memory.available: 1m}}",
+        "evictionHard: {}",
+        "{staticPodURL: 'https://h:8443/pods?a=b', staticPodURLHeader: {Authorization: ['Bearer x'], X-A: ['', b]}}",
+        "staticPodURL: 'http://[::1]/'",
     ];
     for text in table {
         assert_eq!(fields(text), Vec::<String>::new(), "{text}");
@@ -85,6 +90,14 @@ fn values_beyond_the_bounds_name_their_field() {
         ("staticPodPath: manifests", "staticPodPath"),
         ("staticPodPath: /etc/../manifests", "staticPodPath"),
         ("podLogsDir: ./x", "podLogsDir"),
+        ("staticPodURL: /pods", "staticPodURL"),
+        ("staticPodURL: 'ftp://h/'", "staticPodURL"),
+        ("staticPodURL: 'https:///pods'", "staticPodURL"),
+        ("staticPodURL: 'https://h/a b'", "staticPodURL"),
+        ("staticPodURL: 'https://u:p@h/'", "staticPodURL"),
+        ("staticPodURLHeader: {'X A': [b]}", "staticPodURLHeader"),
+        ("staticPodURLHeader: {X-A: [\"a\\nb\"]}", "staticPodURLHeader"),
+        ("httpCheckFrequency: 0s", "httpCheckFrequency"),
         ("podLogsDir: /var/lög", "podLogsDir"),
         ("cgroupRoot: pods", "cgroupRoot"),
         ("resolvConf: resolv.conf", "resolvConf"),
@@ -113,10 +126,26 @@ fn values_beyond_the_bounds_name_their_field() {
         ("tracing: {samplingRatePerMillion: 1000001}", "tracing.samplingRatePerMillion"),
         ("memorySwap: {swapBehavior: UnlimitedSwap}", "memorySwap.swapBehavior"),
         ("nodeLeaseDurationSeconds: 0", "nodeLeaseDurationSeconds"),
+        ("evictionHard: {memory.available: '10%%'}", "evictionHard.memory.available"),
+        ("evictionHard: {nodefs.available: '5 %'}", "evictionHard.nodefs.available"),
+        ("evictionHard: {nodefs.available: '-1%'}", "evictionHard.nodefs.available"),
+        ("evictionHard: {nodefs.available: 1e3Zi}", "evictionHard.nodefs.available"),
+        ("evictionHard: {memory.free: 1Gi}", "evictionHard.memory.free"),
+        ("evictionSoft: {memory.available: 1Gi}", "evictionSoft.memory.available"),
+        ("evictionSoftGracePeriod: {memory.available: '1'}", "evictionSoftGracePeriod.memory.available"),
+        ("evictionSoftGracePeriod: {memory.available: 0s}", "evictionSoftGracePeriod.memory.available"),
+        ("evictionMinimumReclaim: {memory.available: x}", "evictionMinimumReclaim.memory.available"),
     ];
     for (text, field) in table {
         assert_eq!(fields(text), [field], "{text}");
     }
+}
+
+#[test]
+fn a_bad_header_shows_no_value() {
+    let problems = validate(&config("staticPodURLHeader: {X-A: [\"s3cret\\n\"]}"));
+    let text = format!("{problems:?}");
+    assert!(text.contains("X-A") && !text.contains("s3cret"), "{text}");
 }
 
 #[test]

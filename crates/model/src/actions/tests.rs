@@ -67,6 +67,7 @@ fn container(name: &str, attempt: u32, sandbox: u32, state: ContainerState, exit
         image_id: String::new(),
         log_path: String::new(),
         hash: Some(1),
+        user: None,
         annotations: BTreeMap::new(),
     }
 }

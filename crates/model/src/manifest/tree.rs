@@ -7,14 +7,27 @@ use serde_saphyr::Spanned;
 
 use super::Refusal;
 
-/// Most nodes of a manifest, aliases counted as often as they are used.
-const MAX_NODES: usize = 20_000;
 /// Deepest nesting. A pod's own deepest field is about 12 levels down.
 const MAX_DEPTH: usize = 32;
 /// Most `&anchors`, and most `*aliases`.
 const MAX_ALIASES: usize = 100;
-/// Most bytes of all texts, aliases counted as often as they are used.
-const MAX_TEXT: usize = 4 << 20;
+
+/// How big a text may be.
+pub(super) struct Bounds {
+    /// Of the text itself.
+    bytes: usize,
+    /// Nodes, aliases counted as often as they are used.
+    nodes: usize,
+    /// Bytes of all texts in it, aliases counted as often as they are used.
+    text: usize,
+}
+
+impl Bounds {
+    /// One manifest.
+    pub(super) const ONE: Self = Self { bytes: super::MAX_BYTES, nodes: 20_000, text: 4 << 20 };
+    /// A list of them.
+    pub(super) const LIST: Self = Self { bytes: super::MAX_LIST_BYTES, nodes: 200_000, text: 16 << 20 };
+}
 
 /// A node and where it starts.
 #[derive(Clone, PartialEq)]
@@ -62,34 +75,35 @@ impl Value {
 }
 
 /// All documents of `text` that hold something.
-pub(super) fn parse(text: &str) -> Result<Vec<Node>, Refusal> {
+pub(super) fn parse(text: &str, bounds: &Bounds) -> Result<Vec<Node>, Refusal> {
+    let Bounds { bytes, nodes, text: texts } = *bounds;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_reader_input_bytes: Some(super::MAX_BYTES),
-            max_events: 4 * MAX_NODES,
-            max_nodes: MAX_NODES,
+            max_reader_input_bytes: Some(bytes),
+            max_events: 4 * nodes,
+            max_nodes: nodes,
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
             max_documents: 64,
             max_aliases: MAX_ALIASES,
             max_anchors: MAX_ALIASES,
-            max_recorded_anchor_events: MAX_NODES,
-            max_recorded_anchor_bytes: MAX_TEXT,
-            max_total_scalar_bytes: MAX_TEXT,
+            max_recorded_anchor_events: nodes,
+            max_recorded_anchor_bytes: texts,
+            max_total_scalar_bytes: texts,
             max_merge_keys: MAX_ALIASES,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_NODES,
+            max_total_replayed_events: nodes,
             max_replay_stack_depth: 8,
         },
         // As Go's parser reads it: `defaultMode: 0644` is 420.
         legacy_octal_numbers: true,
         with_snippet: false,
     };
-    serde_saphyr::from_str_multiple_with_options(text, options).map_err(|error| refusal(&error))
+    serde_saphyr::from_str_multiple_with_options(text, options).map_err(|error| refusal(&error, nodes))
 }
 
-fn refusal(error: &serde_saphyr::Error) -> Refusal {
+fn refusal(error: &serde_saphyr::Error, nodes: usize) -> Refusal {
     use serde_saphyr::Error as E;
     let place = error.location().map(|place| (number(place.line()), number(place.column())));
     // What goes wrong inside an alias is wrapped once more.
@@ -102,7 +116,7 @@ fn refusal(error: &serde_saphyr::Error) -> Refusal {
         E::DuplicateMappingKey { key: None, .. } => "a key comes twice".to_owned(),
         E::Budget { .. } | E::AliasReplayLimitExceeded { .. } | E::AliasReplayStackDepthExceeded { .. } => {
             format!(
-                "the manifest is too big or nested too deep: at most {MAX_NODES} values, {MAX_DEPTH} levels and \
+                "the manifest is too big or nested too deep: at most {nodes} values, {MAX_DEPTH} levels and \
              {MAX_ALIASES} aliases"
             )
         }

@@ -100,9 +100,13 @@ fn the_uid_changes_with_manifest_node_and_file_and_with_nothing_else() {
         ("the node", base.clone(), file(PATH, "m")),
         ("the file", base.clone(), file("/elsewhere/s.yaml", "n")),
         ("the URL", base.clone(), StaticSource { origin: Origin::Url("http://x/"), node_name: "n" }),
+        ("the submission", base.clone(), StaticSource { origin: Origin::Submission, node_name: "n" }),
     ] {
         assert_ne!(uid(&yaml, &source), first, "{name}");
     }
+    // One URL serves many nodes, and its pods are not one pod.
+    let by_url = |node_name| uid(&base, &StaticSource { origin: Origin::Url("http://x/"), node_name });
+    assert_ne!(by_url("n"), by_url("m"));
     // This very value is on nodes: a new one would restart every static pod.
     assert_eq!(first, "f6f59d6d56d3809e6b6e32c9c82b6ed5");
 }
@@ -120,6 +124,9 @@ fn a_pod_by_url_says_so() {
     let pod = make_from(&yaml("", ""), &StaticSource { origin: Origin::Url("http://x/"), node_name: "n" });
     assert_eq!(pod.metadata.annotations.unwrap()[names::CONFIG_SOURCE], "http");
     assert_eq!(pod.spec.unwrap().tolerations, None);
+    let by_hand = make_from(&yaml("", ""), &StaticSource { origin: Origin::Submission, node_name: "n" });
+    assert_eq!(by_hand.metadata.annotations.unwrap()[names::CONFIG_SOURCE], "http");
+    assert!(by_hand.spec.unwrap().tolerations.is_some(), "it is the node's own, like a file's");
 }
 
 #[test]

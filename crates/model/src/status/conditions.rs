@@ -55,7 +55,8 @@ pub(super) fn conditions(
     conditions
 }
 
-/// The date of the last change stays while the condition says the same as before.
+/// The date of the last change stays while the condition says the same as before, and a later one is never before it: a
+/// clock that was set back must not make a change look old.
 fn condition(
     context: &Context<'_>,
     previous: &[PodCondition],
@@ -63,14 +64,20 @@ fn condition(
     finding: Finding,
 ) -> PodCondition {
     let status = if finding.holds { "True" } else { "False" };
-    let unchanged = previous.iter().find(|condition| condition.type_ == type_ && condition.status == status);
-    let since = unchanged.and_then(|condition| condition.last_transition_time.clone());
+    let before = previous.iter().find(|condition| condition.type_ == type_);
+    let unchanged = before.is_some_and(|condition| condition.status == status);
+    let last = before.and_then(|condition| condition.last_transition_time.clone());
+    let now = time(context.input.now);
+    let since = match last {
+        Some(last) if unchanged || last.0 > now.0 => last,
+        _ => now,
+    };
     PodCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: (!finding.reason.is_empty()).then(|| finding.reason.to_owned()),
         message: (!finding.message.is_empty()).then_some(finding.message),
-        last_transition_time: since.or_else(|| Some(time(context.input.now))),
+        last_transition_time: Some(since),
         last_probe_time: None,
         observed_generation: context.observed_generation(),
     }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ResourceRequirements,
+    ContainerStatus, ContainerUser, LinuxContainerUser, ResourceRequirements, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{Context, time};
 use crate::decision::Stage;
-use crate::runtime::{Container, ContainerState};
+use crate::runtime::{Container, ContainerState, User};
 use crate::spec::{ContainerKind, RestartPolicy};
-use crate::status_view::{ContainerView, ResourceView};
+use crate::status_view::{ContainerView, MountView, ResourceView};
 use crate::termination_message;
 
 /// Exit code of a process that was killed, and of a container whose end nobody saw.
@@ -36,8 +36,35 @@ fn container_status(context: &Context<'_>, view: &ContainerView) -> ContainerSta
     ContainerStatus {
         resources: Some(resources(&view.resources)),
         allocated_resources: allocated(&view.resources),
+        volume_mounts: mounts(&view.mounts),
         ..status
     }
+}
+
+/// Where its volumes are. Whether a mount that should be read-only in all its depth if possible is so, nobody tells here.
+fn mounts(mounts: &[MountView]) -> Option<Vec<VolumeMountStatus>> {
+    let status = |mount: &MountView| VolumeMountStatus {
+        name: mount.volume.clone(),
+        mount_path: mount.path.clone(),
+        read_only: mount.read_only.then_some(true),
+        recursive_read_only: match mount.recursive_read_only.as_str() {
+            _ if !mount.read_only => None,
+            "" | "Disabled" => Some("Disabled".to_owned()),
+            "Enabled" => Some("Enabled".to_owned()),
+            _ => None,
+        },
+        volume_status: None,
+    };
+    (!mounts.is_empty()).then(|| mounts.iter().map(status).collect())
+}
+
+/// What the runtime told of the same container, else what was published of it.
+fn user(newest: &Container, same: Option<&ContainerStatus>) -> Option<ContainerUser> {
+    let Some(User { uid, gid, supplemental_groups }) = newest.user.clone() else {
+        return same.and_then(|status| status.user.clone());
+    };
+    let supplemental_groups = (!supplemental_groups.is_empty()).then_some(supplemental_groups);
+    Some(ContainerUser { linux: Some(LinuxContainerUser { uid, gid, supplemental_groups }) })
 }
 
 /// Requests and limits as they are.
@@ -111,6 +138,7 @@ fn observed(
         image: image.clone(),
         image_id: newest.image_id.clone(),
         container_id: Some(id),
+        user: user(newest, same),
         ..same.cloned().unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@ use crate::probe::Health;
 use crate::runtime::ContainerState::{self, Created, Exited, Running, Unknown};
 use crate::runtime::Sandbox;
 use crate::spec::RestartPolicy;
-use crate::status_view::{ProbePresence, ResourceView};
+use crate::status_view::{MountView, ProbePresence, ResourceView};
 
 mod facts;
 mod fixed_point;
@@ -60,6 +60,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, exit_code: i32) ->
         image_id: "sha256:1".into(),
         log_path: String::new(),
         hash: None,
+        user: None,
         annotations: BTreeMap::new(),
     }
 }

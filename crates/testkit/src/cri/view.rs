@@ -95,9 +95,19 @@ impl Container {
             log_path: self.log_path.clone(),
             resources: resources.map(|linux| v1::ContainerResources { linux: Some(linux), windows: None }),
             image_id: self.image_id.clone(),
-            user: None,
+            user: Some(v1::ContainerUser { linux: Some(self.user()) }),
             stop_signal: stop_signal.into(),
         }
+    }
+
+    /// Whom the pod asks for; nobody looks into images here, so root otherwise.
+    fn user(&self) -> v1::LinuxContainerUser {
+        let context = self.config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let id = |value: Option<&v1::Int64Value>| value.map_or(0, |value| value.value);
+        let gid = id(context.and_then(|context| context.run_as_group.as_ref()));
+        let further = context.map(|context| context.supplemental_groups.clone()).unwrap_or_default();
+        let uid = id(context.and_then(|context| context.run_as_user.as_ref()));
+        v1::LinuxContainerUser { uid, gid, supplemental_groups: [gid].into_iter().chain(further).collect() }
     }
 
     /// The short form.

@@ -8,7 +8,7 @@ use bulkhead_reconcile::{LoopStatus, Waker, drive, wake};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::grpc::Handlers;
+use crate::grpc::Newest;
 use crate::machine::{Machine, Readings};
 use crate::testing::{CgroupFixture, container, detached, runtime_pod, sync, view};
 
@@ -32,11 +32,16 @@ impl Figures for Scripted {
     }
 }
 
+fn settings() -> Settings {
+    let layout = Layout::new(CgroupPath::root());
+    Settings { node_name: "node-a".to_owned(), layout, agent: None, others: None }
+}
+
 struct Bench {
     fixture: CgroupFixture,
     pods: Pods,
     scripted: Scripted,
-    handlers: Arc<Handlers>,
+    handlers: Arc<Newest>,
     waker: Waker,
     task: JoinHandle<()>,
 }
@@ -54,13 +59,14 @@ impl Bench {
             broken: Arc::new(Mutex::new(broken)),
         };
         let pods = detached();
-        let settings = Settings { node_name: "node-a".to_owned(), layout: Layout::new(CgroupPath::root()) };
+        let settings = settings();
         let (newest, latest) = watch::channel(None);
         let (status, passes) = watch::channel(LoopStatus::default());
         let (waker, waiting) = wake();
-        let collector = Collector::new(scripted.clone(), pods.clone(), settings, newest);
+        let collector = Collector::new(Arc::new(scripted.clone()), pods.clone(), settings, newest);
+        let asked = collector.asked();
         let task = tokio::spawn(drive(collector, waiting, status, std::future::pending()));
-        let handlers = Arc::new(Handlers { latest, status: passes, waker: waker.clone() });
+        let handlers = Arc::new(Newest { latest, status: passes, waker: waker.clone(), asked });
         Self { fixture, pods, scripted, handlers, waker, task }
     }
 
@@ -92,7 +98,7 @@ async fn pods_appear_get_rates_and_vanish() {
     bench.fixture.cgroup("/kubepods/podu1", 6, None);
     bench.fixture.cgroup("/kubepods/podu1/c1", 0, None);
     bench.pass(5).await;
-    let collection = bench.handlers.newest().await.unwrap();
+    let collection = bench.handlers.get().await.unwrap();
     let pods = &collection.summary.pods;
     let [pod] = pods.as_slice() else { panic!("one pod: {pods:?}") };
     assert_eq!(pod.cpu.unwrap().usage_nano_cores, Some(500_000_000), "5 s of work in 10 s");
@@ -102,42 +108,46 @@ async fn pods_appear_get_rates_and_vanish() {
     // The pod's cgroup goes before syncd and pleg say so.
     std::fs::remove_dir_all(bench.fixture.proc_dir().join("../cgroup/kubepods/podu1")).unwrap();
     bench.pass(10).await;
-    let collection = bench.handlers.newest().await.unwrap();
+    let collection = bench.handlers.get().await.unwrap();
     assert!(collection.summary.pods.is_empty(), "{:?}", collection.summary.pods);
     assert_eq!(collection.problems.count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_collects_every_ten_seconds_and_once_for_many_callers() {
+async fn it_collects_once_for_many_callers_and_seldom_while_nobody_calls() {
     let bench = Bench::start(false);
     sync(&bench.pods, &[], &[]);
-    bench.pass(25).await;
-    assert_eq!(bench.reads(), [0, 10_000, 20_000]);
+    bench.pass(125).await;
+    assert_eq!(bench.reads(), [0, 60_000, 120_000]);
     let call = || {
         let handlers = bench.handlers.clone();
-        tokio::spawn(async move { handlers.newest().await.unwrap().at })
+        tokio::spawn(async move { handlers.get().await.unwrap().at })
     };
     let calls = [call(), call(), call()];
     for call in calls {
-        assert_eq!((call.await.unwrap() - bench.scripted.start).as_millis(), 25_000);
+        assert_eq!((call.await.unwrap() - bench.scripted.start).as_millis(), 125_000);
     }
-    assert_eq!(bench.reads(), [0, 10_000, 20_000, 25_000], "one collection for three calls");
-    bench.handlers.newest().await.unwrap();
+    assert_eq!(bench.reads()[3..], [125_000], "one collection for three calls");
+    bench.handlers.get().await.unwrap();
     tokio::time::sleep(Duration::from_millis(900)).await;
-    bench.handlers.newest().await.unwrap();
+    bench.handlers.get().await.unwrap();
     assert_eq!(bench.reads().len(), 4, "younger than a second");
     bench.waker.wake();
     bench.waker.wake();
     bench.pass(1).await;
-    assert_eq!(bench.reads()[4..], [26_000], "a signal is answered a second after the last collection");
-    bench.pass(10).await;
-    assert_eq!(bench.reads()[5..], [36_000]);
+    assert_eq!(bench.reads()[4..], [126_000], "a signal is answered a second after the last collection");
+    bench.pass(21).await;
+    assert_eq!(bench.reads()[5..], [136_000, 146_000], "every ten seconds while more calls are expected");
+    bench.pass(300).await;
+    let reads = bench.reads();
+    let (last, before) = (reads[reads.len() - 1], reads[reads.len() - 2]);
+    assert_eq!(last - before, 60_000, "nobody called for two minutes");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_peers_the_node_is_collected_after_a_moment() {
     let bench = Bench::start(false);
-    let first = bench.handlers.newest().await.unwrap();
+    let first = bench.handlers.get().await.unwrap();
     assert_eq!(bench.reads()[..], [2000]);
     let summary = &first.summary;
     let node = summary.node.clone().unwrap();
@@ -150,14 +160,14 @@ async fn without_peers_the_node_is_collected_after_a_moment() {
 async fn a_failed_collection_keeps_the_last_figures_and_is_tried_again() {
     let bench = Bench::start(true);
     sync(&bench.pods, &[], &[]);
-    let error = bench.handlers.newest().await.unwrap_err();
+    let error = bench.handlers.get().await.unwrap_err();
     assert!(error.to_string().contains("yet: cannot read /proc/stat: unplugged"), "{error}");
     *bench.scripted.broken.lock().unwrap() = false;
     bench.pass(1).await;
-    let good = bench.handlers.newest().await.unwrap().at;
+    let good = bench.handlers.get().await.unwrap().at;
     *bench.scripted.broken.lock().unwrap() = true;
     bench.pass(60).await;
-    assert_eq!(bench.handlers.newest().await.unwrap().at, good, "the last figures with their own times");
+    assert_eq!(bench.handlers.get().await.unwrap().at, good, "the last figures with their own times");
     let reads = bench.reads();
     assert!(reads.len() > 6 && reads.len() < 20, "tried again, with back-off: {reads:?}");
 }
@@ -177,14 +187,15 @@ async fn a_read_that_hangs_holds_a_call_for_three_seconds_at_most() {
     let (release, released) = std::sync::mpsc::channel();
     let pods = detached();
     sync(&pods, &[], &[]);
-    let settings = Settings { node_name: "node-a".to_owned(), layout: Layout::new(CgroupPath::root()) };
+    let settings = settings();
     let (newest, latest) = watch::channel(None);
     let (status, passes) = watch::channel(LoopStatus::default());
     let (waker, waiting) = wake();
-    let collector = Collector::new(Stuck(Mutex::new(released)), pods, settings, newest);
+    let collector = Collector::new(Arc::new(Stuck(Mutex::new(released))), pods, settings, newest);
+    let asked = collector.asked();
     let task = tokio::spawn(drive(collector, waiting, status, std::future::pending()));
-    let handlers = Handlers { latest, status: passes, waker };
-    let call = tokio::spawn(async move { handlers.newest().await });
+    let handlers = Newest { latest, status: passes, waker, asked };
+    let call = tokio::spawn(async move { handlers.get().await });
     // The clock does not run by itself while a thread reads.
     tokio::time::advance(Duration::from_millis(10)).await;
     tokio::time::advance(Duration::from_millis(2980)).await;

@@ -19,7 +19,7 @@ fn both_versions_are_read() {
         let readings = read(&fixture, &["/", "/kubepods", "/kubepods/podu1", "/kubepods/podgone"]);
         assert_eq!(readings.problems, Problems::default(), "{version:?}");
         assert_eq!(readings.proc.tasks, 287);
-        assert!(readings.kubepods_made.unwrap() > 0);
+        assert!(readings.system[0].2.unwrap() > 0);
         let pod = &readings.cgroups[&path("/kubepods/podu1")];
         assert_eq!(pod.stats.cpu_usage_ns, Some(7_000_000_000), "{version:?}");
         let memory = pod.stats.memory.as_ref().unwrap();

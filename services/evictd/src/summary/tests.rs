@@ -1,13 +1,13 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::evictd::v1::{IoStats, PressureLine};
-use bulkhead_cgroup::{CgroupName, Layout, Pressure, PressureLine as Line};
+use bulkhead_cgroup::{Pressure, PressureLine as Line};
+use bulkhead_model::runtime::ContainerState::Running;
 use tokio::time::Instant;
 
 use super::*;
 use crate::problems::Problems;
-use crate::testing::{path, second, view};
+use crate::testing::{container, path, runtime_pod, view};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -50,29 +50,16 @@ fn readings(start: Instant, seconds: u64, used: &[(&str, u64)]) -> Readings {
         cgroups: used.iter().map(|(name, used)| (path(name), reading(*used))).collect(),
         network: None,
         fs: None,
-        kubepods_made: Some(5),
+        system: vec![("pods", path("/kubepods"), Some(5)), ("kubelet", path("/agent"), None)],
         problems: Problems::default(),
     }
 }
 
 fn plan() -> Plan {
-    let layout = Layout::new(CgroupPath::root());
-    let container = |name: &str| ContainerPlan {
-        name: name.to_owned(),
-        cgroup: path(&format!("/kubepods/podu1/{name}")),
-        started_at: second(8),
-    };
-    let pod = |uid: &str, containers| PodPlan {
-        view: Arc::new(view(uid, "")),
-        cgroup: path(&format!("/kubepods/pod{uid}")),
-        started_at: Some(second(7)),
-        containers,
-    };
-    Plan {
-        kubepods: layout.path(&CgroupName::Kubepods),
-        pods: vec![pod("u1", vec![container("a"), container("b")]), pod("u2", vec![])],
-        problems: Problems::default(),
-    }
+    let mut pod = runtime_pod("u1", 7);
+    pod.containers = ["a", "b"].map(|name| container(name, name, Running)).into();
+    let pods = [(view("u1", "/kubepods/podu1"), pod), (view("u2", "/kubepods/podu2"), runtime_pod("u2", 7))];
+    crate::testing::plan(&pods)
 }
 
 fn summary(plan: &Plan, readings: &Readings, before: &Samples) -> Summary {
@@ -121,7 +108,7 @@ fn figures_of_pod_and_container_are_taken_over() {
         process_count: Some(4),
         containers: vec![ContainerStats {
             name: "a".to_owned(),
-            start_unix_nano: 8 * SECOND,
+            start_unix_nano: 20 * SECOND,
             cpu: Some(cpu(6)),
             memory: Some(memory),
             swap,
@@ -140,12 +127,12 @@ fn figures_of_pod_and_container_are_taken_over() {
         name: "pods".to_owned(),
         start_unix_nano: 5,
         cpu: Some(cpu(8)),
-        memory: Some(memory),
+        memory: Some(MemoryStats { available_bytes: Some(96_000), ..memory }),
         swap,
         io,
         ..ContainerStats::default()
     };
-    assert_eq!(node.system_containers, [pods]);
+    assert_eq!(node.system_containers, [pods], "the agent's cgroup was not read");
     let swap = node.swap.unwrap();
     assert_eq!((swap.available_bytes, swap.usage_bytes), (Some(7000), 2000));
 }
@@ -242,13 +229,17 @@ fn the_nodes_network_and_file_system_are_taken_over() {
         rx_errors: 2,
         tx_bytes: 3,
         tx_errors: 4,
+        rx_packets: 5,
+        rx_dropped: 6,
+        tx_packets: 7,
+        tx_dropped: 8,
     };
     readings.network = Some(NetFigures { default_interface: "eth0".to_owned(), interfaces: vec![eth0] });
     let network = summary(&plan(), &readings, &Samples::default()).node.unwrap().network.unwrap();
     assert_eq!((network.time_unix_nano, network.default_interface.as_str()), (10 * SECOND, "eth0"));
-    let told =
-        InterfaceStats { name: "eth0".to_owned(), rx_bytes: 1, rx_errors: 2, tx_bytes: 3, tx_errors: 4 };
-    assert_eq!(network.interfaces, [told]);
+    let told = &network.interfaces[0];
+    assert_eq!((told.rx_bytes, told.rx_errors, told.tx_bytes, told.tx_errors), (1, 2, 3, 4));
+    assert_eq!((told.rx_packets, told.rx_dropped, told.tx_packets, told.tx_dropped), (5, 6, 7, 8));
     readings.fs = Some(FsFigures {
         capacity_bytes: 10,
         used_bytes: 4,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::evictd::v1::evictd_client::EvictdClient;
-use bulkhead_api::evictd::v1::{GetSummaryRequest, Summary};
+use bulkhead_api::evictd::v1::{GetSummaryRequest, ListCgroupsRequest, ListCgroupsResponse, Summary};
 use bulkhead_base::chain;
 use bulkhead_ipc::PeerChannel;
 use bulkhead_ipc::status::with_deadline;
@@ -23,7 +23,7 @@ use crate::error::{PeerError, why};
 use crate::health::board::{Board, Peers};
 use crate::health::report;
 use crate::metrics::gather::Gatherer;
-use crate::metrics::{self, resource};
+use crate::metrics::{self, cadvisor, resource};
 use crate::pods::as_list_item;
 use crate::pods::source::{Entry, PodList, Pods};
 use crate::stats::{Extent, summary};
@@ -51,7 +51,7 @@ const METRICS: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Deadline of evictd's answer.
-const SUMMARY: Duration = Duration::from_secs(5);
+const SUMMARY: Duration = Duration::from_secs(10);
 
 /// Answers one request. Its body is never read.
 pub(crate) async fn answer<B>(front: &Front, port: Port, request: &Request<B>) -> Response<Body> {
@@ -157,7 +157,18 @@ async fn statistics(front: &Front, extent: Extent) -> Response<Body> {
 async fn ask_summary(front: &Front, extent: Extent) -> Result<Summary, PeerError> {
     let mut evictd = front.evictd.clone();
     let request = GetSummaryRequest { only_cpu_and_memory: extent == Extent::CpuAndMemory };
-    match timeout(SUMMARY, evictd.get_summary(with_deadline(request, SUMMARY))).await {
+    of_evictd(evictd.get_summary(with_deadline(request, SUMMARY))).await
+}
+
+async fn ask_cgroups(front: &Front) -> Result<ListCgroupsResponse, PeerError> {
+    let mut evictd = front.evictd.clone();
+    of_evictd(evictd.list_cgroups(with_deadline(ListCgroupsRequest {}, SUMMARY))).await
+}
+
+async fn of_evictd<T>(
+    answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, PeerError> {
+    match timeout(SUMMARY, answer).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(no_statistics(why(&status))),
         Err(_) => Err(no_statistics(format!("it took longer than {} s", SUMMARY.as_secs()))),
@@ -179,6 +190,10 @@ async fn measures(front: &Front, of: Of) -> Response<Body> {
         Of::Resources => {
             let asked = ask_summary(front, Extent::CpuAndMemory).await;
             Ok(resource::families(asked.as_ref().ok()))
+        }
+        Of::Cgroups => {
+            let asked = ask_cgroups(front).await;
+            Ok(cadvisor::families(asked.as_ref().ok()))
         }
     };
     match families {

@@ -74,6 +74,7 @@ fn path(route: &Route) -> &'static str {
         Route::Metrics(Of::Processes) => "metrics",
         Route::Metrics(Of::Probes) => "metrics/probes",
         Route::Metrics(Of::Resources) => "metrics/resource",
+        Route::Metrics(Of::Cgroups) => "metrics/cadvisor",
         Route::Metrics(Of::Levels) => "metrics/slis",
         Route::NotAllowed | Route::Missing => "other",
     }

@@ -48,6 +48,8 @@ pub(crate) enum Of {
     Probes,
     /// Of what node, pods and containers use.
     Resources,
+    /// Of what the kernel tells of cgroups.
+    Cgroups,
     /// Of service levels.
     Levels,
 }
@@ -77,6 +79,7 @@ pub(crate) fn route(port: Port, method: &Method, path: &str, query: &str) -> Rou
         (Port::ReadOnly, "/metrics") => Route::Metrics(Of::Processes),
         (Port::ReadOnly, "/metrics/probes") => Route::Metrics(Of::Probes),
         (Port::ReadOnly, "/metrics/resource") => Route::Metrics(Of::Resources),
+        (Port::ReadOnly, "/metrics/cadvisor") => Route::Metrics(Of::Cgroups),
         (Port::ReadOnly, "/metrics/slis") => Route::Metrics(Of::Levels),
         (Port::ReadOnly, "/stats") => Route::Moved("/stats/"),
         (Port::ReadOnly, path) if SECURED.iter().any(|prefix| path.starts_with(prefix)) => Route::NotAllowed,
@@ -144,6 +147,7 @@ mod tests {
         assert_eq!(route(Port::Healthz, &Method::GET, "/pods", ""), Route::Missing, "not on the health port");
         assert_eq!(get("/metrics", ""), Route::Metrics(Of::Processes));
         assert_eq!(get("/metrics/resource", "x"), Route::Metrics(Of::Resources));
+        assert_eq!(get("/metrics/cadvisor", ""), Route::Metrics(Of::Cgroups));
         assert_eq!(route(Port::Healthz, &Method::GET, "/metrics", ""), Route::Missing);
     }
 }

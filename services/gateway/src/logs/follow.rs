@@ -73,6 +73,7 @@ mod tests {
     use bulkhead_api::common::v1::Part;
     use bulkhead_ipc::Update;
     use bulkhead_model::runtime::Container;
+    use bulkhead_testkit::peers;
     use jiff::Timestamp;
 
     use super::*;
@@ -105,22 +106,8 @@ mod tests {
         let mirror: Mirror<String, RuntimePod> = Mirror::detached();
         assert_eq!(Life::of(&mirror, "u", "c", 1), Life::Untold);
         let container = |attempt, state| Container {
-            id: format!("id{attempt}"),
-            name: "c".to_owned(),
-            sandbox_id: "s".to_owned(),
             attempt,
-            state,
-            created_at: Timestamp::UNIX_EPOCH,
-            started_at: None,
-            finished_at: None,
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: String::new(),
-            image_id: String::new(),
-            log_path: String::new(),
-            hash: None,
-            annotations: std::collections::BTreeMap::new(),
+            ..peers::container(&format!("id{attempt}"), "c", state, Timestamp::UNIX_EPOCH)
         };
         let containers = vec![
             container(2, ContainerState::Created),

@@ -193,4 +193,11 @@ impl evictd::v1::evictd_server::Evictd for Evictd {
         };
         Ok(Response::new(evictd::v1::Summary { node: Some(node), pods: Vec::new() }))
     }
+
+    async fn list_cgroups(
+        &self,
+        _: Request<evictd::v1::ListCgroupsRequest>,
+    ) -> Result<Response<evictd::v1::ListCgroupsResponse>, Status> {
+        Ok(Response::new(evictd::v1::ListCgroupsResponse::default()))
+    }
 }

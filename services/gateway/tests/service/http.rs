@@ -9,8 +9,6 @@ use crate::node::{BOUND, Node, request};
 
 /// What a kubelet 1.37.2 answered: port, method, path, code, and content type.
 const ENDPOINTS: &str = include_str!("../endpoints.tsv");
-/// Of these, those that are not there yet.
-const NOT_BUILT: [&str; 1] = ["/metrics/cadvisor"];
 
 #[tokio::test]
 async fn every_path_answers_as_the_kubelets() {
@@ -21,10 +19,6 @@ async fn every_path_answers_as_the_kubelets() {
         let [port, method, path, code, _, content] = fields[..] else { panic!("a row of six: {row}") };
         let at = if port == "10248" { node.healthz } else { node.read_only };
         let answer = request(at, method, path, &[]).await.unwrap();
-        if port == "10255" && NOT_BUILT.contains(&path) {
-            assert_eq!(answer.code, 404, "{row}: take it off the list when it is built");
-            continue;
-        }
         assert_eq!(answer.code.to_string(), code, "{row}: {}", answer.body);
         assert_eq!(answer.content, content, "{row}");
         rows += 1;

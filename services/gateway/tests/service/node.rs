@@ -13,8 +13,8 @@ use bulkhead_api::statusd::v1::PodStatus;
 use bulkhead_api::syncd::v1::list_pods_item::Item;
 use bulkhead_api::{evictd, pleg, statusd, syncd};
 use bulkhead_ipc::{PeerChannel, Publisher};
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod};
-use bulkhead_testkit::TestNode;
+use bulkhead_model::runtime::{ContainerState, RuntimePod};
+use bulkhead_testkit::{TestNode, peers};
 use gateway::{Doors, Settings};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -189,24 +189,7 @@ impl Node {
 
     /// The runtime holds attempt 0 of this container of a pod.
     pub fn runs(&self, pod: &str, container: &str, state: ContainerState) {
-        let container = Container {
-            id: "id".to_owned(),
-            name: container.to_owned(),
-            sandbox_id: "s".to_owned(),
-            attempt: 0,
-            state,
-            created_at: jiff::Timestamp::UNIX_EPOCH,
-            started_at: None,
-            finished_at: None,
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: String::new(),
-            image_id: String::new(),
-            log_path: String::new(),
-            hash: None,
-            annotations: BTreeMap::new(),
-        };
+        let container = peers::container("id", container, state, jiff::Timestamp::UNIX_EPOCH);
         let pod = RuntimePod {
             uid: uid(pod),
             name: pod.to_owned(),

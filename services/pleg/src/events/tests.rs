@@ -12,9 +12,12 @@ use crate::fake::{self, FakeRuntime};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 const SOON: Duration = Duration::from_millis(1);
+/// An event has settled and its pod was read.
+const READ: Duration = SETTLE.saturating_add(SOON);
 
 struct Node {
     runtime: FakeRuntime,
+    reader: Reader<FakeRuntime>,
     publisher: Publisher<String, RuntimePod>,
     lives: watch::Sender<u64>,
     trust: Trust,
@@ -26,9 +29,9 @@ impl Node {
         let reader = Reader::new(runtime.clone(), Arc::new(Cache::new(publisher.clone())));
         let (lives, seen) = watch::channel(1);
         let trust = Trust::new(bulkhead_reconcile::wake().0);
-        tokio::spawn(Events::new(reader, seen, trust.clone()).run());
+        tokio::spawn(Events::new(reader.clone(), seen, trust.clone()).run());
         sleep(SOON).await;
-        Self { runtime, publisher, lives, trust }
+        Self { runtime, reader, publisher, lives, trust }
     }
 
     fn opened(&self) -> usize {
@@ -48,12 +51,12 @@ fn of_pod(uid: &str) -> wire::ContainerEventResponse {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_has_its_pod_read_at_once() {
+async fn an_event_has_its_pod_read_soon() {
     let node = Node::start(FakeRuntime::default()).await;
     node.runtime.add_pod("a");
     node.runtime.add_pod("b");
     node.runtime.event(Some(&of_pod("a")));
-    sleep(SOON).await;
+    sleep(READ).await;
     assert_eq!((node.exit_code("a"), node.exit_code("b")), (Some(0), None));
     node.runtime.exit("c-a", 3);
     // Told by a container alone.
@@ -61,13 +64,13 @@ async fn an_event_has_its_pod_read_at_once() {
     let statuses = vec![fake::status(&listed)];
     node.runtime
         .event(Some(&wire::ContainerEventResponse { containers_statuses: statuses, ..Default::default() }));
-    sleep(SOON).await;
+    sleep(READ).await;
     assert_eq!(node.exit_code("a"), Some(3));
     // The last event of a pod names nothing but an id.
     node.runtime.remove_pod("a");
     node.runtime
         .event(Some(&wire::ContainerEventResponse { container_id: "s-a".to_owned(), ..Default::default() }));
-    sleep(SOON).await;
+    sleep(READ).await;
     assert_eq!(node.exit_code("a"), None);
 }
 
@@ -78,13 +81,53 @@ async fn events_of_a_pod_that_is_being_read_count_as_one_more() {
     node.runtime.slow("ListContainers", S(1));
     for _ in 0..50 {
         node.runtime.event(Some(&of_pod("a")));
-        sleep(SOON).await;
+        sleep(Duration::from_millis(10)).await;
     }
     node.runtime.exit("c-a", 3);
     node.runtime.event(Some(&of_pod("a")));
     sleep(S(10)).await;
     assert_eq!(node.exit_code("a"), Some(3), "the event during the read is not lost");
     assert_eq!(node.runtime.calls("ListContainers").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_what_was_looked_at_since_cost_nothing() {
+    let node = Node::start(FakeRuntime::default()).await;
+    node.runtime.add_pod("a");
+    node.runtime.event(Some(&of_pod("a")));
+    sleep(SOON).await;
+    node.reader.observe("a").await.unwrap();
+    sleep(S(1)).await;
+    assert_eq!(node.runtime.calls("ListContainers").len(), 1, "the look itself");
+    // A look that finds nothing new counts as well.
+    node.runtime.event(Some(&of_pod("a")));
+    sleep(SOON).await;
+    node.reader.observe("a").await.unwrap();
+    sleep(S(1)).await;
+    assert_eq!(node.runtime.calls("ListContainers").len(), 2);
+    // One from before the event does not.
+    node.runtime.exit("c-a", 3);
+    node.runtime.event(Some(&of_pod("a")));
+    sleep(S(1)).await;
+    assert_eq!(node.exit_code("a"), Some(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_began_before_the_event_does_not_count() {
+    let node = Node::start(FakeRuntime::default()).await;
+    node.runtime.add_pod("a");
+    node.runtime.slow("ListPodSandbox", SETTLE * 4);
+    let look = tokio::spawn({
+        let reader = node.reader.clone();
+        async move { reader.observe("a").await.map(drop) }
+    });
+    // The look has its containers already.
+    sleep(SETTLE).await;
+    node.runtime.exit("c-a", 3);
+    node.runtime.event(Some(&of_pod("a")));
+    look.await.unwrap().unwrap();
+    sleep(S(2)).await;
+    assert_eq!(node.exit_code("a"), Some(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,8 +158,8 @@ async fn a_broken_stream_is_opened_again_with_back_off() {
     sleep(SOON).await;
     node.runtime.add_pod("a");
     node.runtime.event(Some(&of_pod("a")));
-    sleep(SOON).await;
-    assert_eq!(node.exit_code("a"), Some(0), "at once when the runtime is back");
+    sleep(READ).await;
+    assert_eq!(node.exit_code("a"), Some(0), "soon after the runtime is back");
 }
 
 #[tokio::test(start_paused = true)]

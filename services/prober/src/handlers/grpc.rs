@@ -32,10 +32,21 @@ pub struct Server<'a> {
 
 /// SERVING is a success; every other answer, and none, is a failure.
 pub async fn check(dialer: &Dialer, tls: &Tls, server: Server<'_>, service: &str) -> Report {
-    let channel = match connect(dialer, tls, server).await {
-        Ok(channel) => channel,
-        Err(report) => return report,
-    };
+    match connect(dialer, tls, server).await {
+        Ok(channel) => ask(channel, service).await,
+        Err(report) => report,
+    }
+}
+
+/// What a probe makes of the answer over `stream`: for fuzzing.
+pub(super) async fn answer_over(stream: tokio::io::DuplexStream) -> Report {
+    match speak("http", "10.0.0.1", 80, stream).await {
+        Ok(channel) => ask(channel, "a").await,
+        Err(report) => report,
+    }
+}
+
+async fn ask(channel: Channel, service: &str) -> Report {
     let mut client = HealthClient::new(channel).max_decoding_message_size(ANSWER_BYTES);
     let status = match client.check(HealthCheckRequest { service: service.to_owned() }).await {
         Ok(answer) => answer.into_inner().status,

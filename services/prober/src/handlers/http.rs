@@ -42,32 +42,51 @@ pub async fn get(dialer: &Dialer, tls: &Tls, url: Url, headers: &[HttpHeader]) -
     let mut at = url.clone();
     let mut host = headers.host().map_or_else(|| url.authority(), str::to_owned);
     for _ in 0..=REDIRECTS {
-        let answer = match ask(dialer, tls, &at, headers.with_host(&host)).await {
-            Ok(answer) => answer,
-            Err(error) => return Report::failure(format!("GET {}: {error}", at.shown())),
+        let answer = ask(dialer, tls, &at, headers.with_host(&host)).await;
+        let (next, relative) = match step(&url, &at, answer).await {
+            Step::Done(report) => return report,
+            Step::Again { url, relative } => (url, relative),
         };
-        let Some(location) = location(&answer) else { return verdict(&at, answer).await };
-        match at.redirect(&location) {
-            Redirect::To { url: next, relative } if next.same_host(&url) => {
-                // A relative redirect stays with the server that was named; an absolute one names it anew.
-                host = match headers.host() {
-                    Some(given) if relative => given.to_owned(),
-                    _ => next.authority(),
-                };
-                at = next;
-            }
-            Redirect::To { url: next, .. } => {
-                return Report::warning(format!(
-                    "redirect to another host was not followed: {}",
-                    next.shown()
-                ));
-            }
-            Redirect::Bad(reason) => {
-                return Report::failure(format!("GET {}: bad redirect: {reason}", at.shown()));
-            }
-        }
+        // A relative redirect stays with the server that was named; an absolute one names it anew.
+        host = match headers.host() {
+            Some(given) if relative => given.to_owned(),
+            _ => next.authority(),
+        };
+        at = next;
     }
     Report::failure(format!("GET {}: stopped after {REDIRECTS} redirects", url.shown()))
+}
+
+/// What an answer means for the probe.
+enum Step {
+    Done(Report),
+    Again { url: Url, relative: bool },
+}
+
+/// Reads what `at` answered; the probe began at `first`.
+async fn step(first: &Url, at: &Url, answer: Result<Answer, String>) -> Step {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Step::Done(Report::failure(format!("GET {}: {error}", at.shown()))),
+    };
+    let Some(location) = location(&answer) else { return Step::Done(verdict(at, answer).await) };
+    Step::Done(match at.redirect(&location) {
+        Redirect::To { url, relative } if url.same_host(first) => return Step::Again { url, relative },
+        Redirect::To { url, .. } => {
+            Report::warning(format!("redirect to another host was not followed: {}", url.shown()))
+        }
+        Redirect::Bad(reason) => Report::failure(format!("GET {}: bad redirect: {reason}", at.shown())),
+    })
+}
+
+/// What a probe makes of the first answer over `stream`: for fuzzing. `None`: it would ask again.
+pub(super) async fn answer_over(stream: tokio::io::DuplexStream) -> Option<Report> {
+    let url = Url::new(HttpScheme::Http, "10.0.0.1", 80, "/health?x");
+    let answer = send(stream, Request::new(Empty::new())).await;
+    match step(&url, &url, answer.map_err(|error| chain(&error).to_string())).await {
+        Step::Done(report) => Some(report),
+        Step::Again { .. } => None,
+    }
 }
 
 /// Where the answer sends its reader; `None` when it is the last one.

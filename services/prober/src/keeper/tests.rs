@@ -68,6 +68,7 @@ struct Bench {
     runs: mpsc::UnboundedReceiver<Run>,
     stop: CancellationToken,
     generation: u64,
+    clock: FakeClock,
 }
 
 impl Bench {
@@ -83,16 +84,17 @@ impl Bench {
         let (script, stop) = (Arc::new(Mutex::new(Script::default())), CancellationToken::new());
         let (sender, runs) = mpsc::unbounded_channel();
         let publisher = Publisher::new(stop.clone());
+        let clock = FakeClock::new(START);
         let results = Results::new(publisher.clone(), known, wake().0);
         let tools = Tools {
             handlers: Scripted { script: script.clone(), runs: sender, begin: Instant::now() },
-            clock: Arc::new(FakeClock::new(START)),
+            clock: Arc::new(clock.clone()),
             spread: Spread::seeded(7),
             lanes: Lanes::default(),
         };
         let known = results.known();
         let keeper = Keeper::new(inputs.clone(), tools, results);
-        (Self { inputs, publisher, known, script, runs, stop, generation: 0 }, keeper)
+        (Self { inputs, publisher, known, script, runs, stop, generation: 0, clock }, keeper)
     }
 
     /// With one pod "u" that has one running container "a" with id "1".
@@ -422,4 +424,50 @@ async fn the_first_readiness_stands_in_the_trace_of_the_pods_start() {
     let seen: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.parent_span_id.as_str())).collect();
     assert_eq!(seen, [("prober ready a", "b7ad6b7169203331")]);
     assert_eq!(spans[0].attributes.get("pod.uid").map(String::as_str), Some("u"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_makes_no_probe_early_or_late() {
+    let hour = jiff::SignedDuration::from_hours(1);
+    for jump in [hour, -hour] {
+        let startup = ProbeSpec { period: Duration::from_secs(20), ..exec_spec(Startup) };
+        let live = ProbeSpec { initial_delay: Duration::from_secs(60), ..exec_spec(Liveness) };
+        let mut bench = Bench::with(vec![startup, live], Known::new());
+        bench.answer("1", Startup, [Report::failure("not yet"), Report::success()]);
+        assert_eq!(bench.next_run().await.kind, Startup);
+        bench.clock.set(START + jump);
+        assert_eq!(bench.next_run().await.kind, Startup);
+        let first = bench.next_run().await;
+        assert_eq!(first.kind, Liveness);
+        let at = first.at.as_secs();
+        assert!((60..=70).contains(&at), "{jump}: {at} s after the start, and at most one period");
+        bench.stop.cancel();
+    }
+}
+
+/// As after SIGSTOP: the answer came long after its time, because nobody was there to take it.
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_comes_too_late_is_checked_again() {
+    for (second, health) in
+        [(Report::success(), Health::Live), (Report::failure("hangs"), Health::LivenessFailed)]
+    {
+        let live = ProbeSpec { failure_threshold: 1, ..exec_spec(Liveness) };
+        let mut bench = Bench::with(vec![live], Known::new());
+        bench.script.lock().unwrap().takes = Duration::from_secs(60);
+        bench.answer("1", Liveness, [Report::failure("no answer"), second, Report::success()]);
+        bench.next_run().await;
+        bench.next_run().await;
+        assert_eq!(bench.state("1").2, Health::Live);
+        bench.pass(Duration::from_secs(61)).await;
+        assert_eq!(bench.state("1").2, health);
+        bench.stop.cancel();
+    }
+    // One that comes in time is not.
+    let live = ProbeSpec { failure_threshold: 1, ..exec_spec(Liveness) };
+    let mut bench = Bench::with(vec![live], Known::new());
+    bench.script.lock().unwrap().takes = Duration::from_secs(1);
+    bench.answer("1", Liveness, [Report::failure("hangs"), Report::success()]);
+    bench.next_run().await;
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.state("1").2, Health::LivenessFailed);
 }

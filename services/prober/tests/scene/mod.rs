@@ -11,26 +11,22 @@ use std::time::Duration;
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::convert::ProbeItem;
 use bulkhead_api::cri::v1 as cri;
-use bulkhead_api::pleg::v1 as pleg;
 use bulkhead_api::prober::v1::ContainerResult;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
 use bulkhead_api::process::v1::GetStatusRequest;
 use bulkhead_api::process::v1::process_client::ProcessClient;
-use bulkhead_api::syncd::v1 as syncd;
 use bulkhead_base::SystemClock;
-use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::{Mirror, PeerBoard, Publisher};
 use bulkhead_model::probe::{Handler, ProbeKind, ProbeSpec};
 use bulkhead_model::probe_view::{ProbeView, ProbedContainer};
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{ContainerState, RuntimePod};
 use bulkhead_service::{NoFlags, Service as _};
 use bulkhead_testkit::TestNode;
 use bulkhead_testkit::cri::{FakeRuntime, Method};
+use bulkhead_testkit::peers::{self, FakePleg, FakeSyncd};
 use prober::Prober;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
-use tonic::{Request, Response, Status};
 
 /// Longest wait for something that will happen.
 const BOUND: Duration = Duration::from_secs(20);
@@ -92,13 +88,12 @@ impl Scene {
     }
 
     pub async fn start_syncd(&mut self) {
-        let server = syncd::syncd_server::SyncdServer::new(FakeSyncd(self.views.clone()));
-        self.syncd = self.node.fake_peer("syncd", Routes::new(server)).await;
+        let fake = FakeSyncd { probe: Some(self.views.clone()), ..FakeSyncd::default() };
+        self.syncd = fake.serve(&self.node).await;
     }
 
     pub async fn start_pleg(&mut self) {
-        let server = pleg::pleg_server::PlegServer::new(FakePleg(self.pods.clone()));
-        self.pleg = self.node.fake_peer("pleg", Routes::new(server)).await;
+        self.pleg = FakePleg(self.pods.clone()).serve(&self.node).await;
     }
 
     /// A pod with one running container "a".
@@ -110,38 +105,9 @@ impl Scene {
     pub async fn add_container(&mut self, uid: &str, name: &str, probes: Vec<ProbeSpec>) -> String {
         let (sandbox, id) = self.run_container(uid, name).await;
         let started = bulkhead_base::Clock::now(&SystemClock);
-        let container = Container {
-            id: id.clone(),
-            name: name.to_owned(),
-            sandbox_id: sandbox.clone(),
-            attempt: 0,
-            state: ContainerState::Running,
-            created_at: started,
-            started_at: Some(started),
-            finished_at: None,
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: String::new(),
-            image_id: String::new(),
-            log_path: String::new(),
-            hash: None,
-            annotations: BTreeMap::new(),
-        };
-        let sandbox = Sandbox {
-            id: sandbox,
-            attempt: 0,
-            ready: true,
-            created_at: started,
-            ips: vec!["127.0.0.1".to_owned()],
-            traceparent: String::new(),
-        };
-        let pod = RuntimePod {
-            uid: uid.into(),
-            sandboxes: vec![sandbox],
-            containers: vec![container],
-            ..Default::default()
-        };
+        let container = peers::container(&id, name, ContainerState::Running, started);
+        let sandbox = peers::sandbox(&sandbox, started, &["127.0.0.1"]);
+        let pod = peers::runtime_pod(uid, uid, sandbox, vec![container]);
         self.pods.upsert(uid.to_owned(), pod);
         let probed = ProbedContainer { name: name.to_owned(), probes, ..ProbedContainer::default() };
         let view = ProbeView { uid: uid.to_owned(), containers: vec![probed], ..ProbeView::default() };
@@ -258,72 +224,5 @@ impl Drop for Scene {
         if let Some((kill, _)) = self.process.take() {
             let _ = kill.send(());
         }
-    }
-}
-
-struct FakeSyncd(Publisher<String, ProbeItem>);
-
-fn not_here<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("not of this fake"))
-}
-
-#[tonic::async_trait]
-impl syncd::syncd_server::Syncd for FakeSyncd {
-    type WatchStatusViewsStream = BoxStream<syncd::StatusViewsUpdate>;
-    type WatchProbeViewsStream = BoxStream<syncd::ProbeViewsUpdate>;
-    type WatchStatsViewsStream = BoxStream<syncd::StatsViewsUpdate>;
-    type ListPodsStream = BoxStream<syncd::ListPodsItem>;
-
-    async fn watch_status_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchStatusViewsStream>, Status> {
-        not_here()
-    }
-
-    async fn watch_probe_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchProbeViewsStream>, Status> {
-        Ok(Response::new(self.0.subscribe()))
-    }
-
-    async fn watch_stats_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchStatsViewsStream>, Status> {
-        not_here()
-    }
-
-    async fn list_pods(
-        &self,
-        _: Request<syncd::ListPodsRequest>,
-    ) -> Result<Response<Self::ListPodsStream>, Status> {
-        not_here()
-    }
-}
-
-struct FakePleg(Publisher<String, RuntimePod>);
-
-#[tonic::async_trait]
-impl pleg::pleg_server::Pleg for FakePleg {
-    type WatchPodsStream = BoxStream<pleg::RuntimePodsUpdate>;
-
-    async fn watch_pods(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchPodsStream>, Status> {
-        Ok(Response::new(self.0.subscribe()))
-    }
-
-    async fn observe_pod(
-        &self,
-        _: Request<pleg::ObservePodRequest>,
-    ) -> Result<Response<pleg::ObservePodResponse>, Status> {
-        not_here()
-    }
-
-    async fn get_runtime(
-        &self,
-        _: Request<pleg::GetRuntimeRequest>,
-    ) -> Result<Response<pleg::GetRuntimeResponse>, Status> {
-        not_here()
     }
 }

@@ -8,9 +8,12 @@ use bulkhead_model::spec::RestartPolicy;
 use bulkhead_model::status_view::ContainerView;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use k8s_openapi::api::core::v1::PodStatus as Status;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::fake::{self, at};
+use crate::keeper;
 use crate::records::Memory;
 
 struct Bench {
@@ -21,6 +24,10 @@ struct Bench {
     clock: FakeClock,
     opened: watch::Receiver<bool>,
     passes: watch::Receiver<LoopStatus>,
+    /// What was saved last.
+    saved: watch::Receiver<Memory>,
+    /// While it is closed no write ends.
+    disk: Arc<Semaphore>,
     _tasks: tokio::task::JoinSet<()>,
 }
 
@@ -30,9 +37,20 @@ fn bench_with(memory: Memory, runtime_name: &str) -> Bench {
     let marks = Marks::new(waker);
     let facts = NodeFacts { host_ips: vec!["192.0.2.10".into()], runtime_name: runtime_name.into() };
     let (node, facts) = watch::channel(facts);
-    let (changed, _) = wake();
+    let (changed, changes) = wake();
     let records = Records::new(memory, changed);
-    let publisher = Publisher::new(tokio_util::sync::CancellationToken::new());
+    let (disk, (write, saved)) = (Arc::new(Semaphore::new(1)), watch::channel(Memory::default()));
+    let room = disk.clone();
+    let save = move |memory| {
+        let (room, write) = (room.clone(), write.clone());
+        async move {
+            let _turn = room.acquire().await.unwrap();
+            write.send_replace(memory);
+            true
+        }
+    };
+    let keep = keeper::keep(records.clone(), changes, CancellationToken::new(), save);
+    let publisher = Publisher::new(CancellationToken::new());
     let clock = FakeClock::new(at(10));
     let (opened_by, opened) = watch::channel(false);
     let (status, passes) = watch::channel(LoopStatus::default());
@@ -50,8 +68,9 @@ fn bench_with(memory: Memory, runtime_name: &str) -> Bench {
     tasks.spawn(marks.clone().follow_pods(inputs.pods.clone()));
     tasks.spawn(marks.clone().follow_results(inputs.results.clone()));
     tasks.spawn(marks.follow_node(facts));
+    tasks.spawn(keep);
     tasks.spawn(drive(pods, waiting, status, std::future::pending()));
-    Bench { inputs, node, records, publisher, clock, opened, passes, _tasks: tasks }
+    Bench { inputs, node, records, publisher, clock, opened, passes, saved, disk, _tasks: tasks }
 }
 
 fn bench() -> Bench {
@@ -215,7 +234,7 @@ async fn what_was_saved_goes_on() {
     let before = first.status("u");
 
     // A new life, long after; neither prober nor pleg is there.
-    let second = bench_with(first.records.memory(), "containerd");
+    let second = bench_with(first.records.memory().0, "containerd");
     second.clock.set(at(1000));
     second.settle().await;
     assert!(second.records.get("gone").is_some(), "who is gone is said by syncd alone");
@@ -274,7 +293,7 @@ async fn a_syncd_that_lost_its_records_changes_nothing_even_when_all_were_restar
     first.runtime(std::slice::from_ref(&pod)).await;
     let before = first.status("u");
 
-    let second = bench_with(first.records.memory(), "containerd");
+    let second = bench_with(first.records.memory().0, "containerd");
     second.clock.set(at(1000));
     item.decision.started_at = Some(at(900));
     second.views(std::slice::from_ref(&item)).await;
@@ -296,5 +315,49 @@ async fn a_pod_whose_clock_was_set_back_is_late_by_one_look_at_most() {
     bench.runtime(&[fake::exited("u", 0)]).await;
     assert_eq!(bench.phase("u"), "Pending");
     tokio::time::sleep(FULL).await;
+    assert_eq!(bench.phase("u"), "Succeeded");
+}
+
+/// A pod whose container is not started again.
+fn never(uid: &str) -> StatusItem {
+    let mut item = fake::item(uid);
+    item.view.restart_policy = RestartPolicy::Never;
+    item.view.containers[0].restart_policy = RestartPolicy::Never;
+    item
+}
+
+/// Known fault T1: `kill -9`, and then the containers are removed.
+#[tokio::test(start_paused = true)]
+async fn a_final_phase_is_kept_before_anybody_sees_it() {
+    let first = bench();
+    first.views(&[never("u"), fake::item("v")]).await;
+    first.runtime(&[fake::running("u"), fake::running("v")]).await;
+    let turn = first.disk.acquire().await.unwrap();
+    first.runtime(&[fake::exited("u", 3), fake::running("v")]).await;
+    first.settle().await;
+    assert_eq!(first.phase("u"), "Running", "not before it is written");
+    drop(turn);
+    first.settle().await;
+    assert_eq!(first.phase("u"), "Failed");
+    let saved = first.saved.borrow().clone();
+    assert_eq!(saved.pods["u"].status, first.status("u"), "in the same second");
+
+    // The next life finds nothing in the runtime.
+    let second = bench_with(saved, "containerd");
+    second.views(&[never("u"), fake::item("v")]).await;
+    second.runtime(&[fake::running("v")]).await;
+    let (before, now) = (first.status("u"), second.status("u"));
+    assert_eq!((now.phase, now.container_statuses), (before.phase, before.container_statuses));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_holds_a_final_phase_up_for_seconds_only() {
+    let bench = bench();
+    bench.views(&[never("u")]).await;
+    bench.runtime(&[fake::running("u")]).await;
+    let _turn = bench.disk.acquire().await.unwrap();
+    bench.runtime(&[fake::exited("u", 0)]).await;
+    assert_eq!(bench.phase("u"), "Running");
+    tokio::time::sleep(PATIENCE).await;
     assert_eq!(bench.phase("u"), "Succeeded");
 }

@@ -1,21 +1,16 @@
-//! Fakes of syncd, pleg and prober, and pods for them.
+//! Lives of fakes of syncd, pleg and prober, and pods for them.
 
-use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::convert::StatusItem;
-use bulkhead_api::{pleg, prober, syncd};
+use bulkhead_api::prober::v1::ContainerResult;
 use bulkhead_ipc::Publisher;
-use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_model::decision::Decision;
-use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox};
+use bulkhead_model::runtime::{ContainerState, RuntimePod};
 use bulkhead_model::spec::RestartPolicy;
 use bulkhead_model::status_view::{ContainerView, ProbePresence, StatusView};
 use bulkhead_testkit::TestNode;
-use futures::stream;
+use bulkhead_testkit::peers::{self, FakePleg, FakeProber, FakeSyncd};
 use jiff::Timestamp;
-use prober::v1::ContainerResult;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
-use tonic::{Request, Response, Status};
 
 /// One life of a peer. It can be any of the three; only what its name says is used.
 #[derive(Clone)]
@@ -42,12 +37,12 @@ impl Fake {
         };
         fake.views.open();
         fake.results.open();
-        let routes = match name {
-            "syncd" => Routes::new(syncd::v1::syncd_server::SyncdServer::new(fake.clone())),
-            "pleg" => Routes::new(pleg::v1::pleg_server::PlegServer::new(fake.clone())),
-            _ => Routes::new(prober::v1::prober_server::ProberServer::new(fake.clone())),
+        let (views, pods, results) = (fake.views.clone(), fake.pods.clone(), fake.results.clone());
+        fake.stop = match name {
+            "syncd" => FakeSyncd { status: Some(views), ..FakeSyncd::default() }.serve(node).await,
+            "pleg" => FakePleg(pods).serve(node).await,
+            _ => FakeProber(results).serve(node).await,
         };
-        fake.stop = node.fake_peer(name, routes).await;
         fake
     }
 
@@ -73,77 +68,6 @@ impl Fake {
         };
         let waited = tokio::time::timeout(super::BOUND, refused).await;
         assert!(waited.is_ok(), "{} is still there", self.name);
-    }
-}
-
-#[tonic::async_trait]
-impl syncd::v1::syncd_server::Syncd for Fake {
-    type WatchStatusViewsStream = BoxStream<syncd::v1::StatusViewsUpdate>;
-    type WatchProbeViewsStream = BoxStream<syncd::v1::ProbeViewsUpdate>;
-    type WatchStatsViewsStream = BoxStream<syncd::v1::StatsViewsUpdate>;
-    type ListPodsStream = BoxStream<syncd::v1::ListPodsItem>;
-
-    async fn watch_status_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchStatusViewsStream>, Status> {
-        Ok(Response::new(self.views.subscribe()))
-    }
-
-    async fn watch_probe_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchProbeViewsStream>, Status> {
-        Ok(Response::new(Box::pin(stream::empty())))
-    }
-
-    async fn watch_stats_views(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchStatsViewsStream>, Status> {
-        Ok(Response::new(Box::pin(stream::empty())))
-    }
-
-    async fn list_pods(
-        &self,
-        _: Request<syncd::v1::ListPodsRequest>,
-    ) -> Result<Response<Self::ListPodsStream>, Status> {
-        Ok(Response::new(Box::pin(stream::empty())))
-    }
-}
-
-#[tonic::async_trait]
-impl pleg::v1::pleg_server::Pleg for Fake {
-    type WatchPodsStream = BoxStream<pleg::v1::RuntimePodsUpdate>;
-
-    async fn watch_pods(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchPodsStream>, Status> {
-        Ok(Response::new(self.pods.subscribe()))
-    }
-
-    async fn observe_pod(
-        &self,
-        _: Request<pleg::v1::ObservePodRequest>,
-    ) -> Result<Response<pleg::v1::ObservePodResponse>, Status> {
-        Err(Status::unimplemented("statusd does not ask"))
-    }
-
-    async fn get_runtime(
-        &self,
-        _: Request<pleg::v1::GetRuntimeRequest>,
-    ) -> Result<Response<pleg::v1::GetRuntimeResponse>, Status> {
-        Err(Status::unimplemented("statusd does not ask"))
-    }
-}
-
-#[tonic::async_trait]
-impl prober::v1::prober_server::Prober for Fake {
-    type WatchResultsStream = BoxStream<prober::v1::ResultsUpdate>;
-
-    async fn watch_results(
-        &self,
-        _: Request<WatchRequest>,
-    ) -> Result<Response<Self::WatchResultsStream>, Status> {
-        Ok(Response::new(self.results.subscribe()))
     }
 }
 
@@ -198,35 +122,8 @@ pub fn ready(uid: &str, ready: bool) -> ContainerResult {
 }
 
 fn with(uid: &str, state: ContainerState) -> RuntimePod {
-    RuntimePod {
-        uid: uid.into(),
-        name: format!("pod-{uid}"),
-        namespace: "default".into(),
-        sandboxes: vec![Sandbox {
-            id: format!("{uid}-s"),
-            attempt: 0,
-            ready: true,
-            created_at: at(1),
-            ips: vec!["10.0.0.7".into()],
-            traceparent: String::new(),
-        }],
-        containers: vec![Container {
-            id: format!("{uid}-c"),
-            name: "app".into(),
-            sandbox_id: format!("{uid}-s"),
-            attempt: 0,
-            state,
-            created_at: at(2),
-            started_at: Some(at(3)),
-            finished_at: (state == ContainerState::Exited).then(|| at(9)),
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: "bb:1".into(),
-            image_id: "sha256:1".into(),
-            log_path: String::new(),
-            hash: None,
-            annotations: [].into(),
-        }],
-    }
+    let sandbox = peers::sandbox(&format!("{uid}-s"), at(1), &["10.0.0.7"]);
+    let mut container = peers::container(&format!("{uid}-c"), "app", state, at(3));
+    container.finished_at = (state == ContainerState::Exited).then(|| at(9));
+    peers::runtime_pod(uid, &format!("pod-{uid}"), sandbox, vec![container])
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bulkhead_cri::wire;
 use bulkhead_model::env::{EnvError, PodFacts, container_command, container_env};
@@ -97,6 +98,8 @@ pub struct ContainerPlan<'a> {
     pub container: &'a Container,
     /// Its restart count.
     pub attempt: u32,
+    /// How long it waits when it ends, before it is started again.
+    pub backoff: Duration,
     /// The image as the runtime knows it.
     pub image_ref: &'a str,
     /// The user that the image names.
@@ -245,6 +248,7 @@ fn annotations(plan: &ContainerPlan<'_>) -> std::collections::HashMap<String, St
     let mut set = |key: &str, value: String| annotations.insert(key.to_owned(), value);
     set(names::CONTAINER_HASH, format!("{:x}", container_hash(container)));
     set(names::RESTART_COUNT, plan.attempt.to_string());
+    set(names::RESTART_BACKOFF, plan.backoff.as_millis().to_string());
     set(names::TERMINATION_MESSAGE_PATH, container.termination_message_path.clone().unwrap_or_default());
     set(names::TERMINATION_MESSAGE_POLICY, container.termination_message_policy.clone().unwrap_or_default());
     let pre_stop = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());

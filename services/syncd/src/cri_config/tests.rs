@@ -40,6 +40,7 @@ fn config_of(pod: &Pod, image_user: ImageUser) -> Result<wire::ContainerConfig, 
     container_config(&ContainerPlan {
         container: &pod.spec.as_ref().unwrap().containers[0],
         attempt: 3,
+        backoff: std::time::Duration::from_secs(40),
         image_ref: "sha256:abc",
         image_user,
         facts: PodFacts {

@@ -1,51 +1,51 @@
-//! Keeps the desired pods up to date: a full scan every `fileCheckFrequency`, and at once when inotify says that something
+//! Follows the static pod directory: a full scan every `fileCheckFrequency`, and at once when inotify says that something
 //! moved. inotify is a hint; the scan is the truth.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_base::{Clock, chain};
+use bulkhead_model::manifest;
+use bulkhead_model::static_pod::{Origin, StaticSource};
 use bulkhead_reconcile::{LoopStatus, Next, Reconciler, Trigger, Wake, Waker, drive, wake};
 use bulkhead_service::Check;
-use jiff::Timestamp;
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::files::read_dir;
-use super::plan::{Desired, plan};
+use super::Board;
+use super::files::{FileRead, read_dir};
+use super::plan::{Item, Kind, Place, Reading, keep, take};
 
 /// A burst of changes in the directory is looked at once it has been quiet for this long: an editor writes a file in
 /// several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// What to follow.
-pub struct Sources {
-    /// `staticPodPath`; `None` when the node has no static pods.
-    pub dir: Option<PathBuf>,
+pub struct FollowFiles {
+    /// `staticPodPath`.
+    pub dir: PathBuf,
     /// `fileCheckFrequency`.
     pub period: Duration,
     /// Name of the node, for names and UIDs.
     pub node_name: String,
-    /// First dates of pods from an earlier life, by UID.
-    pub seen: BTreeMap<String, Timestamp>,
+    /// Where it is told.
+    pub board: Board,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Says whether the directory can be read.
     pub check: Check,
 }
 
-/// Follows the sources until `shutdown`. The value is `None` until all of them were read once: nothing may be removed
-/// before.
-pub fn follow(sources: Sources, shutdown: CancellationToken) -> watch::Receiver<Option<Arc<Desired>>> {
-    let (sender, receiver) = watch::channel(None);
-    let (waker, waiting) = wake();
-    let scan = Scan { sources, sender, waker, watcher: None, reported: BTreeMap::new() };
-    let (status, _) = watch::channel(LoopStatus::default());
-    tokio::spawn(run(scan, waiting, status, shutdown));
-    receiver
+impl FollowFiles {
+    /// Follows it until `shutdown`.
+    pub fn spawn(self, shutdown: CancellationToken) {
+        let (waker, waiting) = wake();
+        let scan = Scan { source: self, waker, watcher: None };
+        let (status, _) = watch::channel(LoopStatus::default());
+        tokio::spawn(run(scan, waiting, status, shutdown));
+    }
 }
 
 async fn run(scan: Scan, waiting: Wake, status: watch::Sender<LoopStatus>, shutdown: CancellationToken) {
@@ -71,28 +71,21 @@ fn inotify(dir: &std::path::Path, waker: Waker) -> Option<notify::RecommendedWat
 }
 
 struct Scan {
-    sources: Sources,
-    sender: watch::Sender<Option<Arc<Desired>>>,
+    source: FollowFiles,
     waker: Waker,
     /// Kept for its drop only. `None` while the directory cannot be watched.
     watcher: Option<notify::RecommendedWatcher>,
-    /// Refusals that were logged: each is logged once, not at every scan.
-    reported: BTreeMap<PathBuf, String>,
 }
 
 impl Reconciler for Scan {
     const NAME: &'static str = "static pods";
 
     fn interval(&self) -> Duration {
-        self.sources.period
+        self.source.period
     }
 
     async fn reconcile(&mut self, trigger: Trigger) -> Next {
-        let Some(dir) = self.sources.dir.clone() else {
-            self.sources.check.good();
-            self.sender.send_replace(Some(Arc::default()));
-            return Next::Wait;
-        };
+        let dir = self.source.dir.clone();
         if self.watcher.is_none() {
             self.watcher = inotify(&dir, self.waker.clone());
         }
@@ -105,34 +98,28 @@ impl Reconciler for Scan {
             Ok(Err(error)) => return self.failed(chain(&error).to_string()),
             Err(error) => return self.failed(error.to_string()),
         };
-        let previous = self.sender.borrow().clone().unwrap_or_default();
-        let now = self.sources.clock.now();
-        let desired = plan(files, &previous, &self.sources.seen, &self.sources.node_name, now);
-        self.report(&desired);
-        self.sources.check.good();
-        self.sender.send_if_modified(|current| {
-            let same = current.as_ref().is_some_and(|current| **current == desired);
-            if !same {
-                *current = Some(Arc::new(desired));
-            }
-            !same
-        });
+        let items = files.into_iter().map(|file| self.item(file)).collect();
+        let board = &self.source.board;
+        board.read(Kind::File, keep(Reading { items, complete: true }, &board.found(Kind::File)));
+        self.source.check.good();
         Next::Wait
     }
 }
 
 impl Scan {
     fn failed(&mut self, reason: String) -> Next {
-        self.sources.check.bad(reason.clone());
+        self.source.check.bad(reason.clone());
+        let place = Place { kind: Kind::File, name: self.source.dir.display().to_string() };
+        self.source.board.failed(place, reason.clone());
         Next::Failed(reason)
     }
 
-    fn report(&mut self, desired: &Desired) {
-        for (file, reason) in &desired.refused {
-            if self.reported.get(file) != Some(reason) {
-                tracing::error!(file = %file.display(), reason, "manifest refused");
-            }
-        }
-        self.reported.clone_from(&desired.refused);
+    fn item(&self, FileRead { path, content }: FileRead) -> Item {
+        let name = path.to_string_lossy().into_owned();
+        let pod = content.and_then(|bytes| {
+            let source = StaticSource { origin: Origin::File(&name), node_name: &self.source.node_name };
+            take(manifest::parse(&bytes), &source, self.source.clock.now())
+        });
+        Item { place: Place { kind: Kind::File, name }, pod }
     }
 }

@@ -69,6 +69,7 @@ mod tests {
             image_id: String::new(),
             log_path: String::new(),
             hash: None,
+            user: None,
             annotations: std::collections::BTreeMap::default(),
         }
     }

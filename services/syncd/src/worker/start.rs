@@ -8,6 +8,7 @@ use bulkhead_cri::{Run, wire};
 use bulkhead_model::actions::ContainerStart;
 use bulkhead_model::decision::Waiting;
 use bulkhead_model::env::PodFacts;
+use bulkhead_model::hash::container_hash;
 use bulkhead_model::hook::{self, HookKind};
 use bulkhead_model::runtime::RuntimePod;
 use bulkhead_model::{spec, status};
@@ -15,8 +16,8 @@ use k8s_openapi::api::core::v1::Container;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::Worker;
 use super::hooks::Pending;
+use super::{Worker, backoff};
 use crate::cri_config::{ContainerPlan, ImageUser, SandboxPlan, container_config, sandbox_config};
 use crate::error::PodError;
 use crate::peers::{ImageAnswer, ReadyImage};
@@ -50,6 +51,7 @@ impl Worker {
         let Some(found) = containers.iter().find(|found| found.name() == start.name) else {
             return Ok(Started::NotBefore(Instant::now() + AFTER_FAILURE));
         };
+        self.adopt_backoff(found.container, runtime);
         if let Some(at) = self.in_backoff(start) {
             return Ok(Started::NotBefore(at));
         }
@@ -64,10 +66,12 @@ impl Worker {
         self.take_permit().await;
         self.prepare().await?;
         if start.last_finished_at.is_some() {
-            self.backoff.fail(&start.name, self.born.elapsed());
+            self.backoff.fail(&start.name, self.lived());
         }
         let span = bulkhead_ipc::traced!("syncd container", pod.uid = self.uid, container.name = start.name);
         let made = self.make_and_start(start, found.container, sandbox, image).instrument(span.clone()).await;
+        let counted = made.as_ref().map(drop).map_err(|(reason, _)| *reason);
+        self.deps.measures.container_started(start.kind, counted);
         match made {
             Ok(id) => {
                 tracing::info!(
@@ -100,22 +104,32 @@ impl Worker {
         }
     }
 
+    /// Takes over the back-off that an earlier life left the container in.
+    fn adopt_backoff(&mut self, container: &Container, runtime: &RuntimePod) {
+        let bounds = (super::FIRST_BACKOFF, self.deps.settings.longest_backoff);
+        let found = backoff::earlier(runtime, &container.name, container_hash(container), bounds);
+        if let (Some(earlier), Some(begin)) = (found, self.decision.started_at) {
+            let last = Duration::try_from(earlier.made_at.duration_since(begin)).unwrap_or_default();
+            self.backoff.adopt(&container.name, earlier.delay, last);
+        }
+    }
+
     /// When a container that ended may run again; `None` when that is now.
     fn in_backoff(&mut self, start: &ContainerStart) -> Option<Instant> {
         let ended = start.last_finished_at?;
         let now = Instant::now();
-        let seen = match self.ends.get(&start.name) {
-            Some((at, seen)) if *at == ended => *seen,
+        let since = match self.ends.get(&start.name) {
+            Some((at, since)) if *at == ended => *since,
             _ => {
-                self.ends.insert(start.name.clone(), (ended, now));
-                now
+                // Its own date counts once, when it is first seen: from then on the clock may jump.
+                let by_date = self.deps.clock.now().duration_since(ended);
+                let since = now.checked_sub(Duration::try_from(by_date).unwrap_or_default()).unwrap_or(now);
+                self.ends.insert(start.name.clone(), (ended, since));
+                since
             }
         };
-        // By its own date, or by the time that has passed here since it was seen: a clock set back must not make it wait.
-        let by_date = self.deps.clock.now().duration_since(ended);
-        let by_date = Duration::try_from(by_date).unwrap_or_default();
-        let elapsed = by_date.max(now.saturating_duration_since(seen));
-        let mono = self.born.elapsed();
+        let elapsed = now.saturating_duration_since(since);
+        let mono = self.lived();
         let left = self.backoff.remaining(&start.name, mono.saturating_sub(elapsed), mono);
         if left.is_zero() {
             return None;
@@ -247,6 +261,7 @@ impl Worker {
         let config = container_config(&ContainerPlan {
             container,
             attempt: start.attempt,
+            backoff: self.backoff.delay(&container.name),
             image_ref: &image.image_ref,
             image_user: ImageUser { uid: image.uid, name: image.username },
             facts: PodFacts {

@@ -70,6 +70,10 @@ impl Worker {
                     Started::NotBefore(at) => next = Some(next.map_or(at, |n: Instant| n.min(at))),
                 }
             }
+            if next.is_none() && !actions.containers_to_start.is_empty() {
+                // All were started: the look at them needs no place among those that start.
+                self.permit = None;
+            }
             if acted {
                 continue;
             }
@@ -77,7 +81,9 @@ impl Worker {
             self.refresh_volumes().await?;
             if next.is_none() && actions.wait.is_none() {
                 // Everything that the pod asks for was started: the trace of its start ends here.
-                self.start_span = None;
+                if self.start_span.take().is_some() {
+                    self.deps.measures.pod_started(self.lived());
+                }
             }
             return Ok(Step::Wait(next));
         }
@@ -255,7 +261,9 @@ impl Worker {
         });
         self.acted = true;
         let span = bulkhead_ipc::traced!("syncd sandbox", pod.uid = self.uid);
+        let begin = Instant::now();
         let made = self.deps.runtime.run_pod_sandbox(config, "").instrument(span).await;
+        self.deps.measures.sandbox_made(begin.elapsed(), made.is_err());
         match made {
             Ok(id) => {
                 tracing::info!(pod.uid = self.uid, pod.name = self.name(), sandbox = id, "sandbox made");
@@ -276,12 +284,15 @@ impl Worker {
         // First: the pod's cgroup would get the same limit, and even its sandbox could not start.
         for found in bulkhead_model::spec::containers(&self.pod) {
             if let Err(source) = check_memory_limit(found.container) {
-                let error = PodError::Config { uid: self.uid.clone(), source };
-                self.all_wait("CreateContainerConfigError", &bulkhead_base::chain(&error).to_string());
-                return Err(error);
+                self.all_wait("CreateContainerConfigError", &bulkhead_base::chain(&source).to_string());
+                return Err(PodError::Config { uid: self.uid.clone(), source });
             }
         }
-        self.in_folders(|folders, pod, settings| folders.make(pod, settings)).await?;
+        if let Err(error) = self.in_folders(|folders, pod, settings| folders.make(pod, settings)).await {
+            // Such as a full disk.
+            self.all_wait("ContainerCreating", &bulkhead_base::chain(&error).to_string());
+            return Err(error);
+        }
         self.read_identity().await?;
         match self.set_up_volumes().await {
             Ok(()) => Ok(()),

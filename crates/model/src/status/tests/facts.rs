@@ -25,6 +25,7 @@ fn world(pod: StatusView) -> World {
         started_at: Some(started_at),
         image,
         image_id: "sha256:4d00640e".into(),
+        user: Some(crate::runtime::User { uid: 0, gid: 0, supplemental_groups: vec![0] }),
         ..container("c", 0, Running, 0)
     };
     let mut world = World::new(pod, vec![running]);
@@ -44,6 +45,7 @@ fn container_status(extra: Value) -> Value {
         "restartCount": 0,
         "started": true,
         "state": {"running": {"startedAt": "2026-11-30T14:26:04Z"}},
+        "user": {"linux": {"gid": 0, "supplementalGroups": [0], "uid": 0}},
     });
     let (Value::Object(status_fields), Value::Object(extra)) = (&mut status, extra) else {
         panic!("not objects")
@@ -91,15 +93,55 @@ fn a_static_pod_has_the_status_that_the_kubelet_gives_it() {
 
 #[test]
 fn a_pod_of_the_api_has_the_status_that_the_kubelet_gives_it() {
-    let pod = StatusView { generation: 1, ..view(RestartPolicy::Always, &["c"]) };
+    let mut pod = StatusView { generation: 1, ..view(RestartPolicy::Always, &["c"]) };
+    let path = "/var/run/secrets/kubernetes.io/serviceaccount";
+    pod.containers[0].mounts = vec![MountView {
+        volume: "kube-api-access-j2t58".into(),
+        path: path.into(),
+        read_only: true,
+        recursive_read_only: String::new(),
+    }];
+    let mount = json!({
+        "mountPath": path, "name": "kube-api-access-j2t58", "readOnly": true, "recursiveReadOnly": "Disabled",
+    });
     let expected = status(json!({
         "resources": {},
         "conditions": conditions("2026-11-30T14:26:04Z", Some(1)),
-        "containerStatuses": [container_status(json!({"resources": {}}))],
+        "containerStatuses": [container_status(json!({"resources": {}, "volumeMounts": [mount]}))],
         "observedGeneration": 1,
         "qosClass": "BestEffort",
     }));
     assert_eq!(serde_json::to_value(world(pod).status()).unwrap(), expected);
+}
+
+#[test]
+fn a_mount_says_how_it_is_read_only_and_a_user_outlives_a_runtime_that_does_not_tell() {
+    let mut pod = view(RestartPolicy::Always, &["c"]);
+    let mount = |read_only, recursive: &str| MountView {
+        volume: "v".into(),
+        path: "/v".into(),
+        read_only,
+        recursive_read_only: recursive.into(),
+    };
+    let table = [
+        (false, "", None),
+        (false, "Disabled", None),
+        (true, "", Some("Disabled")),
+        (true, "Enabled", Some("Enabled")),
+        (true, "IfPossible", None),
+    ];
+    pod.containers[0].mounts = table.iter().map(|(read_only, wish, _)| mount(*read_only, wish)).collect();
+    let mut world = world(pod);
+    let status = world.status();
+    let container = &status.container_statuses.as_ref().unwrap()[0];
+    let told: Vec<_> =
+        container.volume_mounts.iter().flatten().map(|m| m.recursive_read_only.as_deref()).collect();
+    assert_eq!(told, table.map(|(_, _, told)| told));
+    let user = container.user.clone();
+    assert!(user.is_some());
+    world.previous = Some(status);
+    world.runtime.as_mut().unwrap().containers[0].user = None;
+    assert_eq!(world.status().container_statuses.unwrap()[0].user, user);
 }
 
 #[test]

@@ -44,6 +44,22 @@ fn probes_decide_and_what_has_none_is_ready_when_it_runs() {
     }
 }
 
+#[test]
+fn a_clock_that_was_set_back_makes_no_change_look_old() {
+    let mut world = World::new(probed(false, true), vec![container("a", 0, Running, 0)]);
+    let mut becomes = |ready: bool, now: i64| {
+        world.probes.insert("a-0".into(), says(Some(true), Some(ready)));
+        world.now = at(now);
+        let status = world.step();
+        assert_eq!(seen(&status).1, ready);
+        since(&status, "Ready")
+    };
+    assert_eq!(becomes(true, 5000), at(5000));
+    assert_eq!(becomes(true, 1400), at(5000));
+    assert_eq!(becomes(false, 1401), at(5000), "an hour back");
+    assert_eq!(becomes(true, 8600), at(8600), "and forth");
+}
+
 /// Known fault P1: with and without an entry for the container, in both directions.
 #[test]
 fn a_restarted_prober_flips_nothing_until_a_probe_says_so() {
