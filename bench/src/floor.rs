@@ -15,12 +15,23 @@ use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
 use crate::measure::Starts;
+use crate::processes::Watched;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// Until the runtime is at rest after its pods came.
+const REST: Duration = Duration::from_secs(5);
 
-/// Starts and removes `pods` pods, `parallel` at a time, with nobody else on the runtime.
-pub async fn measure(node: &RealNode, pods: usize, parallel: usize) -> anyhow::Result<Starts> {
-    undisturbed(node, async || alone(node, pods, parallel).await).await
+/// The least that any agent needs.
+pub struct Floor {
+    /// How its pods came.
+    pub starts: Starts,
+    /// The runtime's share of one CPU with these pods and nobody who asks it anything.
+    pub runtime_idle: f64,
+}
+
+/// Starts and removes `pods` pods, `parallel` at a time, with nobody else on the runtime, and looks at it for `idle` between.
+pub async fn measure(node: &RealNode, pods: usize, parallel: usize, idle: Duration) -> anyhow::Result<Floor> {
+    undisturbed(node, async || alone(node, pods, parallel, idle).await).await
 }
 
 /// Does something while the node's processes are halted: all but the gate, since a runtime waits for whoever holds its stream
@@ -39,7 +50,7 @@ pub async fn undisturbed<T>(
     done
 }
 
-async fn alone(node: &RealNode, pods: usize, parallel: usize) -> anyhow::Result<Starts> {
+async fn alone(node: &RealNode, pods: usize, parallel: usize, idle: Duration) -> anyhow::Result<Floor> {
     let board = PeerBoard::new(Arc::new(SystemClock));
     // No process of access.toml is spoken to, so that no identity matters.
     let channels = Channels::new(Path::new("/"), Arc::new(Identities::from_base(1)), board);
@@ -63,6 +74,11 @@ async fn alone(node: &RealNode, pods: usize, parallel: usize) -> anyhow::Result<
         .context("the floor")?;
 
     let (ids, waits): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+    let watched = Watched::of(node)?;
+    tokio::time::sleep(REST).await;
+    let before = watched.cpu()?;
+    tokio::time::sleep(idle).await;
+    let runtime_idle = watched.cpu()?.since(&before).per_second(idle).runtime();
     let remove = |id: String| {
         let runtime = runtime.clone();
         async move {
@@ -76,7 +92,7 @@ async fn alone(node: &RealNode, pods: usize, parallel: usize) -> anyhow::Result<
     while !matches!(tear_down(&mounts, &path)?, TearDown::Done) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Ok(Starts::new(waits))
+    Ok(Floor { starts: Starts::new(waits), runtime_idle })
 }
 
 async fn start(runtime: &RunClient, config: wire::PodSandboxConfig) -> anyhow::Result<String> {

@@ -83,18 +83,20 @@ async fn run(flags: &Flags) -> anyhow::Result<Report> {
 }
 
 async fn measure(flags: &Flags, node: &RealNode) -> anyhow::Result<Report> {
-    let before = floor::measure(node, flags.pods, flags.parallel).await?;
+    let idle = Duration::from_secs(flags.idle);
+    let before = floor::measure(node, flags.pods, flags.parallel, idle).await?;
     let mut agents = vec![through_bulkhead(flags, node).await?];
     if flags.kubelet {
-        agents.push(kubelet::measure(node, flags.pods, Duration::from_secs(flags.idle)).await?);
+        agents.push(kubelet::measure(node, flags.pods, idle).await?);
     }
-    let after = floor::measure(node, flags.pods, flags.parallel).await?;
+    let after = floor::measure(node, flags.pods, flags.parallel, idle).await?;
     Ok(Report {
         machine: machine::Machine::this(),
         profile: flags.profile.clone(),
         pods: flags.pods,
         parallel: flags.parallel,
-        floor: [before, after],
+        runtime_alone: f64::midpoint(before.runtime_idle, after.runtime_idle),
+        floor: [before.starts, after.starts],
         agents,
     })
 }

@@ -24,6 +24,8 @@ pub struct Report {
     pub parallel: usize,
     /// Straight over CRI, before and after the agents.
     pub floor: [Starts; 2],
+    /// The runtime's share of one CPU with these pods and nobody who asks it anything.
+    pub runtime_alone: f64,
     /// Node agents.
     pub agents: Vec<Agent>,
 }
@@ -82,6 +84,11 @@ impl Report {
                 starts.first_s
             );
         }
+        let _ = writeln!(
+            text,
+            "\nThe runtime (containerd) takes {:.2} % of one CPU with these pods while nobody asks it anything.",
+            self.runtime_alone * 100.0
+        );
         for agent in &self.agents {
             agent.write(&mut text);
         }

@@ -129,6 +129,7 @@ state = "{volatile}/state"
 [plugins."io.containerd.cri.v1.runtime"]
   enable_selinux = false
   restrict_oom_score_adj = true
+  stats_collect_period = "10s"
   netns_mounts_under_state_dir = true
   cdi_spec_dirs = []
   [plugins."io.containerd.cri.v1.runtime".cni]
