@@ -16,6 +16,8 @@ use crate::{node, report};
 /// The fake's socket belongs to this group, that nobody is in.
 const GROUP: u32 = 64_199;
 
+const CONFIG: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
@@ -44,7 +46,11 @@ pub async fn measure(numbers: &[usize], idle: Duration) -> anyhow::Result<Growth
     runtime.add_image("local/busybox:1");
     chown(runtime.socket(), None, Some(GROUP))?;
     std::fs::set_permissions(runtime.socket(), std::fs::Permissions::from_mode(0o660))?;
-    let mut node = RealNode::up_on(runtime.socket(), &[]).await;
+    // More than a node takes by itself.
+    let config = folder.path().join("config.yaml");
+    let most = numbers.iter().max().copied().unwrap_or_default();
+    std::fs::write(&config, format!("{CONFIG}maxPods: {}\n", most + 10))?;
+    let mut node = RealNode::up_on(runtime.socket(), &["--config", &config.to_string_lossy()]).await;
     let measured = points(&node, &runtime, numbers, idle).await;
     anyhow::ensure!(node.down().await, "the node did not stop in order: {}", node.said());
     Ok(Growth { machine: Machine::this(), points: measured? })
