@@ -1,4 +1,7 @@
 //! What more pods cost: the real processes on a fake runtime that starts containers at once.
+//!
+//! Memory and idle CPU are taken on the way up. On the way down the processes that know every pod are killed at each number of
+//! pods: what they need to take everything in anew is a whole relist and the computation of every status.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,6 +15,12 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::processes::{Cpu, Memory, Watched};
 use crate::{node, report};
+
+/// The processes that know every pod.
+const KNOWING: [&str; 3] = ["pleg", "statusd", "syncd"];
+/// Until what a process does after its start is done, beyond being healthy.
+const REST: Duration = Duration::from_secs(10);
+const BACK: Duration = Duration::from_secs(60);
 
 /// The fake's socket belongs to this group, that nobody is in.
 const GROUP: u32 = 64_199;
@@ -36,6 +45,17 @@ pub struct Point {
     pub memory: BTreeMap<String, Memory>,
     /// Share of one CPU while nothing happens.
     pub idle_cpu: Cpu,
+    /// What taking everything in anew takes.
+    pub anew: Anew,
+}
+
+/// What processes need after they were killed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Anew {
+    /// Seconds that a list of all pods and containers takes pleg.
+    pub relist_s: f64,
+    /// Seconds of CPU from the start until all is known again, by process.
+    pub cpu: BTreeMap<String, f64>,
 }
 
 /// Measures at each number of pods, which must grow.
@@ -73,14 +93,30 @@ async fn points(
         let before = watched.cpu()?;
         tokio::time::sleep(idle).await;
         let idle_cpu = watched.cpu()?.since(&before).per_second(idle);
-        points.push(Point { pods: *pods, memory: watched.memory()?, idle_cpu });
+        points.push(Point { pods: *pods, memory: watched.memory()?, idle_cpu, anew: Anew::default() });
+    }
+    for point in points.iter_mut().rev() {
+        node::stop(node, point.pods..there).await?;
+        there = point.pods;
+        point.anew = anew(node).await?;
     }
     node::stop(node, 0..there).await?;
     Ok(points)
 }
 
+async fn anew(node: &RealNode) -> anyhow::Result<Anew> {
+    let before = KNOWING.map(|name| (name, node.kill(name)));
+    for (name, pid) in before {
+        node.back(name, pid, BACK).await;
+    }
+    tokio::time::sleep(REST).await;
+    let mut cpu = Watched::of(node)?.cpu()?.0;
+    cpu.retain(|name, _| KNOWING.contains(&name.as_str()));
+    Ok(Anew { relist_s: node::relist(node).await?, cpu })
+}
+
 impl Growth {
-    /// The table: PSS by process, and what each further pod takes.
+    /// The tables: PSS by process, time and CPU, and what each further pod takes.
     pub fn table(&self) -> String {
         let mut text = format!("{}: {}.\n\n| PSS, MiB |", self.machine.date, self.machine.name());
         for point in &self.points {
@@ -104,6 +140,19 @@ impl Growth {
             row(name, &|point| point.memory.get(name).map_or(0, |memory| memory.pss_kib));
         }
         row("all", &|point| point.memory.values().map(|memory| memory.pss_kib).sum());
+        let mut anew = |name: &str, of: &dyn Fn(&Anew) -> f64| {
+            let _ = write!(text, "| {name} |");
+            for point in &self.points {
+                let _ = write!(text, " {:.0} |", of(&point.anew) * 1000.0);
+            }
+            let per_pod = (of(&last.anew) - of(&first.anew)) * 1000.0 / report::float(more as u64);
+            let _ = writeln!(text, " {per_pod:.2} |");
+        };
+        anew("pleg's relist, ms", &|anew| anew.relist_s);
+        for name in KNOWING {
+            let of = |anew: &Anew| anew.cpu.get(name).copied().unwrap_or_default();
+            anew(&format!("CPU of a new {name} until all is known, ms"), &of);
+        }
         let idle = self
             .points
             .iter()

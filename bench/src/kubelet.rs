@@ -24,7 +24,7 @@ use crate::processes::Watched;
 use crate::report::Agent;
 use crate::{floor, node};
 
-const API: &str = "https://192.0.2.10:6443";
+const API: &str = "https://203.0.113.10:6443";
 /// How long pods may take to come or go before the run is given up.
 const BOUND: Duration = Duration::from_secs(600);
 /// Until it is at rest after its start, and after its pods came.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bulkhead_api::crigate::v1 as crigate;
 use bulkhead_api::gateway::v1 as gateway;
+use bulkhead_api::process::v1 as process;
 use bulkhead_base::SystemClock;
 use bulkhead_e2e::pods;
 use bulkhead_e2e::real_node::RealNode;
@@ -17,9 +18,11 @@ use crigate::crigate_client::CrigateClient;
 use gateway::gateway_client::GatewayClient;
 use gateway::pod_item::Item;
 use k8s_openapi::api::core::v1::Pod;
+use process::process_client::ProcessClient;
 use tokio::time::Instant;
 
 use crate::measure::Starts;
+use crate::report;
 
 /// How often the pods are looked at: seldom enough to cost little, often enough for a ratio.
 const LOOK: Duration = Duration::from_millis(200);
@@ -56,12 +59,14 @@ pub async fn start(node: &RealNode, numbers: Range<usize>) -> anyhow::Result<Sta
     Ok(Starts::new(waits.into_values().collect()))
 }
 
-/// Takes all manifests away and waits until no pod is left; returns the seconds.
-pub async fn stop(node: &RealNode, mut numbers: Range<usize>) -> anyhow::Result<f64> {
+/// Takes the manifests of the pods from the first of these numbers on away and waits until no more pods are left than
+/// that; returns the seconds.
+pub async fn stop(node: &RealNode, numbers: Range<usize>) -> anyhow::Result<f64> {
     let mut gateway = GatewayClient::new(channel(node, "gateway")?);
     let began = Instant::now();
-    numbers.by_ref().for_each(|n| node.take(&format!("p{n}.yaml")));
-    while !pods_of(&mut gateway).await?.is_empty() {
+    let left = numbers.start;
+    numbers.for_each(|n| node.take(&format!("p{n}.yaml")));
+    while pods_of(&mut gateway).await?.len() > left {
         if began.elapsed() > BOUND {
             bail!("pods are left after {BOUND:?}: {}", node.said());
         }
@@ -82,6 +87,17 @@ async fn pods_of(gateway: &mut GatewayClient<PeerChannel>) -> anyhow::Result<Vec
         }
     }
     Ok(pods)
+}
+
+/// Seconds that pleg's lists of the runtime took since its start, each on the average.
+pub async fn relist(node: &RealNode) -> anyhow::Result<f64> {
+    let mut pleg = ProcessClient::new(channel(node, "pleg")?);
+    let request = with_deadline(process::GetMetricsRequest {}, ANSWER);
+    let families = pleg.get_metrics(request).await.context("pleg")?.into_inner().families;
+    let relists = families.iter().find(|family| family.name == "kubelet_pleg_relist_duration_seconds");
+    let series = relists.and_then(|family| family.series.first()).context("pleg has listed nothing")?;
+    let lists: u64 = series.buckets.iter().sum();
+    Ok(series.value / report::float(lists.max(1)))
 }
 
 /// Whether every container of a pod runs.

@@ -129,13 +129,12 @@ impl Agent {
             self.busy.runtime(),
             percent(self.idle_cpu.runtime())
         );
+        let _ = write!(text, "\nAll pods gone again after {:.1} s.", self.stop_s);
         let calls: Vec<_> = self.calls.iter().map(|(name, count)| format!("{name} {count:.2}")).collect();
-        let _ = writeln!(
-            text,
-            "\nAll pods gone again after {:.1} s. CRI calls for each pod while they start: {}.",
-            self.stop_s,
-            calls.join(", ")
-        );
+        if !calls.is_empty() {
+            let _ = write!(text, " CRI calls for each pod while they start: {}.", calls.join(", "));
+        }
+        text.push('\n');
     }
 }
 

@@ -16,12 +16,12 @@ impl Figures {
     pub fn row(&self, call: &str, way: &str, direct: Option<&Figures>) -> String {
         let (p50, p99) = (self.quantile(0.5), self.quantile(0.99));
         let added = direct.map_or_else(
-            || "| |".to_owned(),
+            || "| | |".to_owned(),
             |direct| {
-                let base = direct.quantile(0.5);
+                let (base, tail) = (direct.quantile(0.5), direct.quantile(0.99));
                 let near = self.0.iter().filter(|time| **time - base < crate::TARGET_US).count();
                 let total = self.0.len().max(1);
-                format!("{:.0} | {:.1} % |", p50 - base, 100.0 * ratio(near, total))
+                format!("{:.0} | {:.0} | {:.1} % |", p50 - base, p99 - tail, 100.0 * ratio(near, total))
             },
         );
         format!("| {call} | {way} | {p50:.0} | {p99:.0} | {added}")
