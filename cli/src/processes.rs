@@ -28,6 +28,7 @@ macro_rules! processes {
 // In the order in which they are started.
 processes![
     crigate::Crigate,
+    apigate::Apigate,
     pleg::Pleg,
     volumed::Volumed,
     imaged::Imaged,

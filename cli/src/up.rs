@@ -66,6 +66,14 @@ pub struct Flags {
     /// Policy file: what pods may ask of the runtime. Read once; without it, what the kubelet allows.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// How the API server is reached, and as whom. Copied at the start, with all files that it names, for apigate alone.
+    /// Without it the node runs without a cluster. A network of the node's own leads to no API server outside.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// What to ask for a client certificate with, in place of --kubeconfig. Copied in the same way; what comes of it stays in
+    /// the state folder.
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    bootstrap_kubeconfig: Option<PathBuf>,
     /// `private` starts a containerd of the node's own; a socket uses the one that listens there.
     #[arg(long, value_name = "private|SOCKET", default_value = "private", value_parser = containerd_of)]
     containerd: Containerd,

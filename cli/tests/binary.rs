@@ -35,6 +35,11 @@ fn a_configuration_is_checked_before_anything_starts_with_it() {
     assert!(well && said.contains("\"maxPods\":7"), "{said}");
     let (well, said) = bulkhead(&["config", "check", &write("bad.yaml", "maxPods: x\n")]);
     assert!(!well && said.contains("bad.yaml:3") && said.contains("maxPods"), "{said}");
+    let (well, said) = bulkhead(&["config", "check", &write("both.yaml", "maxPods: x\nfoo: 1\n")]);
+    assert!(
+        !well && said.contains("field maxPods") && said.contains("both.yaml:4") && said.contains("foo"),
+        "{said}"
+    );
     let (well, said) = bulkhead(&["config", "check", &write("unknown.yaml", "maxPods: 7\nfoo: 1\n")]);
     assert!(!well && said.contains("unknown.yaml:4") && said.contains("foo"), "{said}");
 }

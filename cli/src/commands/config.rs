@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use bulkhead_config::{Examined, Files, Given};
+use bulkhead_config::{ConfigError, Examined, Files, Given, Problem};
 
 use crate::output;
 
@@ -39,6 +39,15 @@ enum Command {
         /// As the processes take it; nothing to check.
         #[arg(long, hide = true)]
         hostname_override: Option<String>,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        kubeconfig: Option<PathBuf>,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        bootstrap_kubeconfig: Option<PathBuf>,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        cert_dir: Option<PathBuf>,
         /// As the processes take it.
         #[arg(long, hide = true, value_delimiter = ',')]
         node_ip: Vec<std::net::IpAddr>,
@@ -49,7 +58,15 @@ enum Command {
 pub fn run(flags: &Flags, kubelets: &[Given]) -> anyhow::Result<()> {
     let Command::Check { file, config, config_dir, print, .. } = &flags.command;
     let file = file.as_deref().or(config.as_deref());
-    let examined = Files::read(file, config_dir.as_deref())?.examine(kubelets)?;
+    let examined = match Files::read(file, config_dir.as_deref())?.examine(kubelets) {
+        Ok(examined) => examined,
+        Err(error) => {
+            if let ConfigError::Invalid { ignored, .. } = &error {
+                output::print(&told(ignored))?;
+            }
+            return Err(error.into());
+        }
+    };
     output::print(&report(&examined, *print)?)?;
     let ignored = examined.ignored.len();
     examined.accept()?;
@@ -60,11 +77,15 @@ pub fn run(flags: &Flags, kubelets: &[Given]) -> anyhow::Result<()> {
     if *print { Ok(()) } else { output::print(&format!("{name}good\n")) }
 }
 
+/// Names that a process ignores, each on a line.
+fn told(ignored: &[Problem]) -> String {
+    ignored.iter().map(|problem| format!("warning: {problem}\n")).collect()
+}
+
 /// Warnings, and the configuration or what is worth seeing of it. Pure.
 fn report(examined: &Examined, print: bool) -> anyhow::Result<String> {
-    let ignored = examined.ignored.iter().map(|problem| format!("warning: {problem}\n"));
-    let warnings = examined.warnings.iter().map(|warning| format!("warning: {warning}\n"));
-    let mut text: String = ignored.chain(warnings).collect();
+    let mut text = told(&examined.ignored);
+    text.extend(examined.warnings.iter().map(|warning| format!("warning: {warning}\n")));
     if print {
         text.push_str(&examined.config.to_configz_json().context("cannot print the configuration")?);
         text.push('\n');
@@ -83,7 +104,7 @@ mod tests {
     #[test]
     fn a_configuration_is_shown_although_it_would_be_refused() {
         let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-                    MaxPods: 1\nevictionHard: {memory.available: 0%, nodefs.available: 5%}\n";
+                    MaxPods: 1\neventBurst: 7\nevictionHard: {memory.available: 0%, nodefs.available: 5%}\n";
         let examined = examine(&[Source { name: "f", text: text.as_bytes() }], &[]).unwrap();
         let shown = report(&examined, false).unwrap();
         let lines: Vec<_> = shown.lines().collect();

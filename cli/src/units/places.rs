@@ -38,8 +38,11 @@ pub fn folders() -> Vec<Folder> {
         // Sticky: each process makes its own socket and cannot remove another's.
         folder("{run}", "1770", "root", GROUP),
         folder("{run}/cri", "2750", "crigate", GROUP),
+        folder("{run}/api", "2750", "apigate", GROUP),
         folder("{root}", "0755", "root", "root"),
         folder("{root}/pods", "0750", "syncd", GROUP),
+        // The keys in it are their owner's alone.
+        folder("{root}/pki", "0755", "apigate", "apigate"),
         // Setgid: log files that the runtime makes get the group of those who read logs.
         folder("{logs}", "2750", "syncd", LOG_GROUP),
         folder("{links}", "0755", "syncd", LOG_GROUP),

@@ -41,8 +41,11 @@ pub fn plan(layout: &Layout, identities: &Identities) -> anyhow::Result<Vec<Fold
         // Sticky: each process makes its own socket and cannot remove another's.
         folder(layout.run(), shared(ROOT, bulkhead), 0o1770),
         folder(layout.cri(), shared(of("crigate")?, bulkhead), 0o2750),
+        folder(layout.api(), shared(of("apigate")?, bulkhead), 0o2750),
         folder(layout.root(), ROOT, 0o755),
         folder(layout.pods(), shared(syncd, bulkhead), 0o750),
+        // The keys in it are their owner's alone.
+        folder(layout.certificates(), of("apigate")?, 0o755),
         folder(layout.logs(), ROOT, 0o755),
         // Setgid: the runtime makes log files 0640, and this gives them the group of those who read logs.
         folder(layout.pod_logs(), shared(syncd, logs), 0o2750),
@@ -65,7 +68,7 @@ pub fn make(layout: &Layout, identities: &Identities) -> anyhow::Result<()> {
     for folder in plan(layout, identities)? {
         apply(&folder).with_context(|| format!("cannot prepare {}", folder.path.display()))?;
     }
-    for folder in [layout.cri(), layout.run()] {
+    for folder in [layout.cri(), layout.api(), layout.run()] {
         remove_sockets(&folder)?;
     }
     Ok(())
@@ -114,6 +117,21 @@ pub fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, content).with_context(name)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).with_context(name)?;
+    fs::rename(&new, path).with_context(name)
+}
+
+/// Writes a file that one process alone may read, into a folder that may be that process' own: whatever it left there under
+/// this name is replaced and never followed.
+pub fn hand_over(layout: &Layout, path: &Path, content: &[u8], owner: Identity) -> anyhow::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::{OpenOptionsExt, fchown};
+    let name = || format!("cannot write {}", path.display());
+    let new = layout.state().join(".hand-over");
+    let _ = fs::remove_file(&new);
+    let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&new);
+    let mut file = file.with_context(name)?;
+    file.write_all(content).with_context(name)?;
+    fchown(&file, Some(owner.uid), Some(owner.gid)).with_context(name)?;
     fs::rename(&new, path).with_context(name)
 }
 
@@ -173,6 +191,8 @@ mod tests {
         let ids = |process: &str| identities.process[process];
         assert_eq!((find(layout.run()).mode, find(layout.run()).owner.uid), (0o1770, 0));
         assert_eq!(find(layout.cri()).owner.uid, ids("crigate").uid);
+        assert_eq!(find(layout.api()).owner.uid, ids("apigate").uid);
+        assert_eq!(find(layout.certificates()).owner, ids("apigate"));
         assert_eq!(find(layout.pods()).owner.uid, ids("syncd").uid);
         let logs = find(layout.pod_logs());
         assert_eq!((logs.mode, logs.owner.gid), (0o2750, identities.groups[LOG_GROUP]));

@@ -62,9 +62,29 @@ impl Layout {
         self.run().join("cri")
     }
 
+    /// Folder of the API sockets that apigate makes.
+    pub fn api(&self) -> PathBuf {
+        self.run().join("api")
+    }
+
     /// The kubelet's folder.
     pub fn root(&self) -> PathBuf {
         self.state.join("root")
+    }
+
+    /// Folder of the node's certificates.
+    pub fn certificates(&self) -> PathBuf {
+        self.root().join("pki")
+    }
+
+    /// How apigate reaches the API server: a copy, or what it wrote itself after it got its first certificate.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.certificates().join("kubeconfig")
+    }
+
+    /// A copy of the kubeconfig to ask for that certificate with.
+    pub fn bootstrap_kubeconfig(&self) -> PathBuf {
+        self.certificates().join("bootstrap-kubeconfig")
     }
 
     /// Folder of pods' folders.

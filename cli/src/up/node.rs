@@ -40,7 +40,15 @@ pub struct Node {
     node_ips: Vec<IpAddr>,
     config: NodeConfig,
     policy: Option<String>,
+    cluster: Cluster,
     log: Option<String>,
+}
+
+/// The way to the API server: texts of kubeconfigs that need no other file.
+enum Cluster {
+    None,
+    Known(String),
+    Bootstrap(String),
 }
 
 /// The container runtime of a node.
@@ -100,8 +108,15 @@ impl Node {
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = flags.node_name.clone().unwrap_or_else(host).trim().to_lowercase();
         let node_ips = if own_network { vec![netns::NODE_IP] } else { flags.node_ip.clone() };
+        let cluster = match (&flags.kubeconfig, &flags.bootstrap_kubeconfig) {
+            (Some(file), _) => Cluster::Known(apigate::flatten(file).context("--kubeconfig")?),
+            (None, Some(file)) => {
+                Cluster::Bootstrap(apigate::flatten(file).context("--bootstrap-kubeconfig")?)
+            }
+            (None, None) => Cluster::None,
+        };
         let log = flags.log.clone();
-        Ok(Self { layout, identities, runtime, own_network, node_ips, name, config, policy, log })
+        Ok(Self { layout, identities, runtime, own_network, node_ips, name, config, policy, cluster, log })
     }
 
     /// Makes folders, cgroups and the network, or completes what an earlier life left of them.
@@ -114,6 +129,15 @@ impl Node {
         self.config.write(layout)?;
         if let Some(policy) = &self.policy {
             folders::write(&layout.policy(), policy.as_bytes())?;
+        }
+        let copy = match &self.cluster {
+            Cluster::None => None,
+            Cluster::Known(text) => Some((layout.kubeconfig(), text)),
+            Cluster::Bootstrap(text) => Some((layout.bootstrap_kubeconfig(), text)),
+        };
+        if let Some((path, text)) = copy {
+            let apigate = self.identities.process.get("apigate").context("apigate has no uid")?;
+            folders::hand_over(layout, &path, text.as_bytes(), *apigate)?;
         }
         let syncd = self.identities.process.get("syncd").context("syncd has no uid")?;
         let owner = Owner { uid: syncd.uid, gid: syncd.gid };
@@ -200,6 +224,12 @@ impl Node {
         if !self.node_ips.is_empty() {
             let ips: Vec<String> = self.node_ips.iter().map(IpAddr::to_string).collect();
             arguments.extend(flag("--node-ip", ips.join(",").into()));
+        }
+        if !matches!(self.cluster, Cluster::None) {
+            arguments.extend(flag("--kubeconfig", layout.kubeconfig().into()));
+        }
+        if matches!(self.cluster, Cluster::Bootstrap(_)) {
+            arguments.extend(flag("--bootstrap-kubeconfig", layout.bootstrap_kubeconfig().into()));
         }
         arguments.extend(self.config.flags().map(OsString::from));
         if name == "crigate" && self.policy.is_some() {

@@ -33,7 +33,7 @@ impl NodeConfig {
         if let Some(flag) = flags.iter().find(|given| is_decided(given)) {
             bail!("{} is up to the launcher, which makes what it names: remove it", flag.written());
         }
-        let base = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n").into_bytes();
+        let base = base().into_bytes();
         let overlay = overlay(layout, runtime);
         let named: Vec<_> = files.texts.iter().map(|(path, _)| path.display().to_string()).collect();
         let texts = files.texts.iter().map(|(_, text)| text.as_slice());
@@ -72,6 +72,15 @@ impl NodeConfig {
         };
         self.flags.iter().flat_map(each)
     }
+}
+
+/// What a node for development has unless its user says otherwise: its disk is shared with everything else on the machine,
+/// and its images were put there by hand. A full disk is no reason to evict its pods or remove its images.
+fn base() -> String {
+    format!(
+        "apiVersion: {API_VERSION}\nkind: {KIND}\nevictionHard: {{memory.available: 100Mi}}\n\
+         imageGCHighThresholdPercent: 100\n"
+    )
 }
 
 fn is_decided(given: &Given) -> bool {

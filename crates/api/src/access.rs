@@ -1,9 +1,13 @@
 //! The access file: who may do what on the node. The only reader of proto/access.toml.
 
+mod rule;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
+
+pub use rule::{ApiRequest, ApiRule, BadRule, Verb, Verdict, judge};
 
 /// The caller name of root: the operator's command line.
 pub const CLI: &str = "cli";
@@ -44,9 +48,9 @@ pub struct Process {
     /// `Service/Method` of runtime.v1 that its CRI socket passes.
     #[serde(default)]
     pub cri: BTreeSet<String>,
-    /// `verb resource` that its API socket passes.
+    /// What its API socket passes.
     #[serde(default)]
-    pub api: BTreeSet<String>,
+    pub api: Vec<ApiRule>,
     /// By gRPC service: who may call it.
     #[serde(default)]
     pub callers: BTreeMap<String, BTreeSet<String>>,
@@ -175,6 +179,53 @@ mod tests {
     }
 
     #[test]
+    fn the_api_is_used_by_those_whose_work_it_is() {
+        let may = |verb: Verb, target: &str| -> Vec<&str> {
+            let rows = |row: &Process| row.api.clone();
+            ACCESS
+                .process
+                .iter()
+                .filter(|(_, p)| rows(p).iter().any(|r| r.target() == target && r.verbs().any(|v| v == verb)))
+                .map(|(name, _)| name.as_str())
+                .collect()
+        };
+        for verb in [Verb::Create, Verb::Update, Verb::Patch] {
+            for target in [
+                "core/nodes",
+                "core/nodes/status",
+                "core/pods",
+                "core/pods/status",
+                "coordination.k8s.io/leases",
+            ] {
+                assert!(may(verb, target).iter().all(|name| *name == "statusd"), "{verb} {target}");
+            }
+        }
+        assert_eq!(may(Verb::Delete, "core/pods"), ["statusd"]);
+        assert_eq!(may(Verb::Create, "authentication.k8s.io/tokenreviews"), ["gateway"]);
+        assert_eq!(may(Verb::Create, "authorization.k8s.io/subjectaccessreviews"), ["gateway"]);
+        assert_eq!(may(Verb::Create, "core/serviceaccounts/token"), ["imaged", "volumed"]);
+        for (name, row) in &ACCESS.process {
+            for rule in &row.api {
+                let target = rule.target();
+                assert!(!target.ends_with("/proxy"), "{name}: {target}");
+                assert!(
+                    !target.starts_with("certificates.k8s.io/certificatesigning"),
+                    "apigate's own: {name}"
+                );
+                for verb in rule.verbs() {
+                    assert_ne!(verb, Verb::DeleteCollection, "{name}");
+                    let many = matches!(verb, Verb::List | Verb::Watch);
+                    let whole = rule.conditions().is_empty();
+                    let others = ["core/pods", "core/nodes", "core/secrets", "core/configmaps"];
+                    assert!(!(many && whole && others.contains(&target.as_str())), "{name} {verb} {target}");
+                }
+            }
+        }
+        let row = &ACCESS.process["apigate"];
+        assert!(row.api.is_empty(), "it needs no socket to itself");
+    }
+
+    #[test]
     fn callers_are_checked_by_service() {
         let a = &*ACCESS;
         assert!(a.may_call("pleg", "bulkhead.pleg.v1.Pleg", "syncd"));
@@ -191,5 +242,7 @@ mod tests {
     #[test]
     fn unknown_fields_are_refused() {
         assert!(parse("[process.x]\nuser='x'\ncapabilites=[]\n").is_err());
+        let error = parse("[process.x]\nuser='x'\napi=['get pods']\n").unwrap_err().to_string();
+        assert!(error.contains("`get pods`"), "{error}");
     }
 }

@@ -4,11 +4,16 @@
 mod hooks;
 mod results;
 mod runtime;
+mod signals;
 mod views;
 
 pub use hooks::{HookCall, hook_call_from_wire, hook_call_to_wire};
 pub use results::{health_to_wire, probe_results_from_wire};
-pub use runtime::{runtime_pod_from_wire, runtime_pod_to_wire};
+pub use runtime::{
+    runtime_features_from_cri, runtime_features_from_wire, runtime_features_to_wire, runtime_pod_from_wire,
+    runtime_pod_to_wire,
+};
+pub use signals::{signal_from_cri, signal_to_cri};
 pub use views::{
     ProbeItem, StatusItem, probe_item_from_wire, probe_item_to_wire, status_item_from_wire,
     status_item_to_wire,

@@ -8,23 +8,27 @@ use tempfile::TempDir;
 
 use crate::{CgroupPath, Mounts};
 
-const V1_KNOBS: [(&str, &[(&str, &str)]); 6] = [
+const V1_KNOBS: [(&str, &[(&str, &str)]); 7] = [
     ("cpu", &[("cpu.shares", "1024\n"), ("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n")]),
     ("cpuacct", &[("cpuacct.usage", "0\n")]),
     ("cpuset", &[("cpuset.cpus", "\n"), ("cpuset.mems", "\n")]),
+    ("hugetlb", &[("hugetlb.2MB.limit_in_bytes", "9223372036854771712\n")]),
     ("memory", &[("memory.limit_in_bytes", "9223372036854771712\n")]),
     ("name=systemd", &[]),
     ("pids", &[("pids.max", "max\n"), ("pids.current", "0\n")]),
 ];
 
-const V2_KNOBS: [(&str, &str); 9] = [
+const V2_KNOBS: [(&str, &str); 12] = [
     ("cgroup.controllers", ""),
     ("cgroup.kill", ""),
     ("cgroup.procs", ""),
     ("cgroup.subtree_control", ""),
     ("cpu.max", "max 100000\n"),
     ("cpu.weight", "100\n"),
+    ("hugetlb.2MB.max", "max\n"),
+    ("memory.low", "0\n"),
     ("memory.max", "max\n"),
+    ("memory.min", "0\n"),
     ("pids.max", "max\n"),
     ("cpu.stat", "usage_usec 0\n"),
 ];
@@ -34,7 +38,7 @@ pub(crate) fn path(text: &str) -> CgroupPath {
     CgroupPath::parse(text).unwrap()
 }
 
-/// A hybrid machine: six v1 hierarchies and a unified one.
+/// A hybrid machine: seven v1 hierarchies and a unified one.
 pub(crate) struct V1 {
     dir: TempDir,
 }

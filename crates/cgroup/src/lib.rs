@@ -17,6 +17,7 @@
 mod details;
 mod error;
 mod file;
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 mod layout;

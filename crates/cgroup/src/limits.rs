@@ -1,5 +1,6 @@
 //! Limits of a cgroup: what they may be and how they are written for v1 and v2. Must never decide a value.
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
@@ -48,6 +49,13 @@ pub struct Limits {
     pub memory_limit_bytes: Option<Ceiling>,
     /// Processes and threads.
     pub pids_max: Option<Ceiling>,
+    /// Bytes that are never reclaimed (`memory.min`); 0: none. v2 only.
+    pub memory_min: Option<u64>,
+    /// Bytes that are reclaimed last (`memory.low`); 0: none. v2 only.
+    pub memory_low: Option<u64>,
+    /// Bytes of huge pages, by the kernel's name of their size (`2MB`). A size, or a controller, that the machine has not is
+    /// passed over.
+    pub huge_pages: BTreeMap<String, u64>,
 }
 
 /// `cpu.weight` for CPU shares, by KEP-2254: 2..=262144 onto 1..=10000 linearly, rounded down.
@@ -87,6 +95,16 @@ pub(crate) fn apply(
     if let Some(ceiling) = limits.pids_max {
         apply_pids(&Knobs::of(mounts, path, "pids")?, ceiling, &mut written)?;
     }
+    if mounts.version() == Version::V2 {
+        for (knob, bytes) in [("memory.min", limits.memory_min), ("memory.low", limits.memory_low)] {
+            if let Some(bytes) = bytes {
+                apply_protection(&Knobs::of(mounts, path, "memory")?, knob, bytes, &mut written)?;
+            }
+        }
+    }
+    if let (false, Ok(knobs)) = (limits.huge_pages.is_empty(), Knobs::of(mounts, path, "hugetlb")) {
+        apply_huge_pages(&knobs, &limits.huge_pages, &mut written)?;
+    }
     Ok(written)
 }
 
@@ -103,6 +121,10 @@ impl Limits {
             && !PERIOD_US.contains(&period)
         {
             return fail("cpu_period_us", period, "1000 to 1000000 microseconds");
+        }
+        let is_size = |size: &String| size.bytes().all(|b| b.is_ascii_alphanumeric());
+        if let Some((_, bytes)) = self.huge_pages.iter().find(|(size, _)| !is_size(size)) {
+            return fail("huge_pages", *bytes, "a size such as 2MB, which becomes part of a file's name");
         }
         if self.memory_limit_bytes == Some(Ceiling::At(0)) {
             return fail("memory_limit_bytes", 0, "0 would kill every process; say Unlimited");
@@ -273,6 +295,38 @@ fn apply_memory(knobs: &Knobs, ceiling: Ceiling, written: &mut Vec<&'static str>
         let memory = MemController::new(knobs.dir.clone(), PathBuf::new(), knobs.v2);
         knobs.wrote(knob, ceiling.signed(), memory.set_limit(ceiling.signed()))?;
         written.push(knob);
+    }
+    Ok(())
+}
+
+/// cgroups-rs knows neither file. What cannot be protected is told as `max`.
+fn apply_protection(
+    knobs: &Knobs,
+    knob: &'static str,
+    bytes: u64,
+    written: &mut Vec<&'static str>,
+) -> Result<(), CgroupError> {
+    if in_pages(knobs.ceiling(knob)?) != in_pages(Ceiling::At(bytes)) {
+        file::write(&knobs.dir.join(knob), &bytes.to_string())?;
+        written.push(knob);
+    }
+    Ok(())
+}
+
+/// cgroups-rs finds sizes by looking at this machine, which is not always the one of `knobs`.
+fn apply_huge_pages(
+    knobs: &Knobs,
+    limits: &BTreeMap<String, u64>,
+    written: &mut Vec<&'static str>,
+) -> Result<(), CgroupError> {
+    let ending = if knobs.v2 { "max" } else { "limit_in_bytes" };
+    for (size, bytes) in limits {
+        let path = knobs.dir.join(format!("hugetlb.{size}.{ending}"));
+        let Some(text) = file::read_optional(&path, file::KNOB_LIMIT)? else { continue };
+        if parse_ceiling(text.trim()) != Some(Ceiling::At(*bytes)) {
+            file::write(&path, &bytes.to_string())?;
+            written.push("hugetlb");
+        }
     }
     Ok(())
 }

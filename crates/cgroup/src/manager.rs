@@ -45,7 +45,8 @@ impl CgroupManager {
         self.mounts.hierarchies().iter().all(|mount| path.below(mount).is_dir())
     }
 
-    /// Sets limits. Answers with the files that were written: none when all was as asked.
+    /// Sets limits. Answers with the files that were written, huge pages under their controller's name: none when all was
+    /// as asked.
     pub fn apply(&self, name: &CgroupName, limits: &Limits) -> Result<Vec<&'static str>, CgroupError> {
         limits::apply(&self.mounts, &self.layout.path(name), limits)
     }

@@ -11,7 +11,7 @@ use crate::tree::{self, Removal};
 use crate::{CgroupError, Mounts, file};
 
 /// The files of a cgroup that its owner writes. The kernel gives those of cgroups made later to whoever makes them.
-const OWNED: [&str; 15] = [
+const OWNED: [&str; 17] = [
     "cgroup.kill",
     "cgroup.procs",
     "cgroup.subtree_control",
@@ -24,10 +24,15 @@ const OWNED: [&str; 15] = [
     "cpuset.cpus",
     "cpuset.mems",
     "memory.limit_in_bytes",
+    "memory.low",
     "memory.max",
+    "memory.min",
     "pids.max",
     "tasks",
 ];
+
+/// Most files of a cgroup that are looked at. The kernel makes about a hundred.
+const FILES: usize = 1024;
 
 /// Who gets the tree: the user and group of `syncd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +102,7 @@ pub fn tear_down(mounts: &Mounts, root: &CgroupPath) -> Result<TearDown, CgroupE
 
 fn give(dir: &Path, owner: Owner) -> Result<(), CgroupError> {
     chown(dir, owner)?;
-    for name in OWNED {
+    for name in OWNED.map(ToOwned::to_owned).into_iter().chain(huge_page_files(dir)?) {
         match chown(&dir.join(name), owner) {
             // Each controller and version has only some of them.
             Err(CgroupError::Chown { source, .. }) if file::is_gone(&source) => {}
@@ -105,6 +110,17 @@ fn give(dir: &Path, owner: Owner) -> Result<(), CgroupError> {
         }
     }
     Ok(())
+}
+
+/// Limits of huge pages: a file for every size that the machine has.
+fn huge_page_files(dir: &Path) -> Result<Vec<String>, CgroupError> {
+    let failed = |source| CgroupError::Read { path: dir.to_owned(), source };
+    let entries = std::fs::read_dir(dir).map_err(failed)?.take(FILES);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_limit = |name: &String| {
+        name.starts_with("hugetlb.") && (name.ends_with(".max") || name.ends_with(".limit_in_bytes"))
+    };
+    Ok(names.filter(is_limit).collect())
 }
 
 fn chown(path: &Path, owner: Owner) -> Result<(), CgroupError> {

@@ -132,6 +132,8 @@ fn an_unprivileged_owner_makes_limits_reads_and_removes_pods() {
             cpu_period_us: Some(20_000),
             memory_limit_bytes: Some(Ceiling::At(64 * 1024 * 1024 + 17)),
             pids_max: Some(Ceiling::At(32)),
+            huge_pages: [("2MB".to_owned(), 0)].into(),
+            ..Limits::default()
         };
         assert!(!manager.apply(&name, &limits).unwrap().is_empty());
         assert!(manager.apply(&name, &limits).unwrap().is_empty(), "what the kernel keeps is what was asked");

@@ -13,9 +13,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::layout::CgroupPath;
 use crate::{CgroupError, Mounts, file};
 
-/// v2 controllers that a parent passes on to its children, where the kernel offers them. `hugetlb` comes with huge
-/// pages.
-const DELEGATED: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
+/// v2 controllers that a parent passes on to its children, where the kernel offers them.
+const DELEGATED: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
 
 /// Largest `cgroup.procs` that is read, in bytes: more than the processes of the busiest node.
 const PROCS_LIMIT: u64 = 4 * 1024 * 1024;
@@ -363,7 +362,7 @@ mod tests {
         v2.write("/kubepods", "cgroup.controllers", "cpu memory\n");
         v2.kernel_makes("/kubepods/podx");
         create(&v2.mounts(), &path("/kubepods/podx")).unwrap();
-        assert_eq!(v2.read("/", "cgroup.subtree_control"), "+cpuset +io +memory");
+        assert_eq!(v2.read("/", "cgroup.subtree_control"), "+cpuset +hugetlb +io +memory");
         assert_eq!(v2.read("/kubepods", "cgroup.subtree_control"), "+cpu +memory");
         assert_eq!(v2.read("/kubepods/podx", "cgroup.subtree_control"), "", "a leaf keeps its processes");
     }

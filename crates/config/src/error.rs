@@ -50,8 +50,13 @@ pub enum ConfigError {
         path: PathBuf,
     },
     /// The texts were read, but what they say cannot be used.
-    #[error("the kubelet configuration cannot be used: {0}")]
-    Invalid(Problems),
+    #[error("the kubelet configuration cannot be used: {problems}")]
+    Invalid {
+        /// Why not.
+        problems: Problems,
+        /// What the texts say that is no part of that: unknown names and names that come twice.
+        ignored: Vec<Problem>,
+    },
 }
 
 /// One or more problems; all that were found at one go.

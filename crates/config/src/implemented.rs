@@ -52,6 +52,9 @@ pub const IMPLEMENTED: &[Implemented] = &[
     any("cpuCFSQuota"),
     any("cpuCFSQuotaPeriod"),
     any("podPidsLimit"),
+    any("memoryThrottlingFactor"),
+    any("memoryReservationPolicy"),
+    any("featureGates.MemoryQoS"),
     any("maxPods"),
     any("podsPerCore"),
     any("resolvConf"),
@@ -70,6 +73,19 @@ pub const IMPLEMENTED: &[Implemented] = &[
     any("nodeStatusUpdateFrequency"),
     any("nodeStatusReportFrequency"),
     any("makeIPTablesUtilChains"),
+    any("imageMinimumGCAge"),
+    any("imageMaximumGCAge"),
+    any("imageGCHighThresholdPercent"),
+    any("imageGCLowThresholdPercent"),
+    any("evictionHard"),
+    any("evictionSoft"),
+    any("evictionSoftGracePeriod"),
+    any("evictionMinimumReclaim"),
+    any("evictionMaxPodGracePeriod"),
+    any("evictionPressureTransitionPeriod"),
+    any("mergeDefaultEvictionSettings"),
+    any("localStorageCapacityIsolation"),
+    any("rotateCertificates"),
     any("failCgroupV1"),
     any("failSwapOn"),
     any("logging.format"),
@@ -85,6 +101,7 @@ const BLOCKS: &[&str] = &[
     "authorization",
     "authorization.webhook",
     "crashLoopBackOff",
+    "featureGates",
     "logging",
     "logging.options",
     "logging.options.text",
@@ -106,7 +123,10 @@ pub fn unimplemented(config: &KubeletConfiguration) -> Vec<Problem> {
 }
 
 fn compare(block: &str, set: &Json, default: &Json, problems: &mut Vec<Problem>) {
-    let (Json::Object(set), Json::Object(default)) = (set, default) else { return };
+    // A map that is empty is not printed.
+    let empty = serde_json::Map::new();
+    let set = set.as_object().unwrap_or(&empty);
+    let default = default.as_object().unwrap_or(&empty);
     let mut names: Vec<&String> =
         set.keys().chain(default.keys().filter(|key| !set.contains_key(*key))).collect();
     names.sort_unstable();

@@ -107,7 +107,7 @@ impl Examined {
         if problems.is_empty() {
             Ok(Loaded { config, ignored, warnings })
         } else {
-            Err(ConfigError::Invalid(Problems(problems)))
+            Err(ConfigError::Invalid { problems: Problems(problems), ignored })
         }
     }
 }
@@ -158,8 +158,8 @@ pub fn examine(sources: &[Source<'_>], flags: &[Given]) -> Result<Examined, Conf
     // What does not fit in a text was told there.
     let mut config = match (read, problems.is_empty()) {
         (Ok(config), true) => config,
-        (Err(found), true) => return Err(ConfigError::Invalid(Problems(found))),
-        (_, false) => return Err(ConfigError::Invalid(Problems(problems))),
+        (Err(found), true) => return Err(ConfigError::Invalid { problems: Problems(found), ignored }),
+        (_, false) => return Err(ConfigError::Invalid { problems: Problems(problems), ignored }),
     };
     let defaults = KubeletConfiguration::default().eviction_hard;
     config.eviction_hard =

@@ -377,6 +377,11 @@ fn combinations(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
         let missing = if c.tls_cert_file.is_empty() { "tlsCertFile" } else { "tlsPrivateKeyFile" };
         add(problems, missing, "is missing: tlsCertFile and tlsPrivateKeyFile go together");
     }
+    let off = c.feature_gates.get("MemoryQoS") == Some(&false);
+    if off && c.memory_reservation_policy == "TieredReservation" {
+        let message = "needs the feature MemoryQoS, which featureGates switches off: remove one of the two";
+        add(problems, "memoryReservationPolicy", message);
+    }
     if c.pods_per_core > 0 && c.pods_per_core > c.max_pods {
         add(
             problems,

@@ -95,6 +95,11 @@ where
         self.table().iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
+    /// Its generation, which grows with every change; `None` until it is open. For who reads it in the same process.
+    pub fn generations(&self) -> watch::Receiver<Option<u64>> {
+        self.inner.generation.subscribe()
+    }
+
     /// The stream of one subscriber: snapshot, then changes, heartbeats in between; it ends with the process.
     pub fn subscribe<M>(&self) -> BoxStream<M>
     where

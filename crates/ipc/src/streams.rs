@@ -6,7 +6,7 @@ use bulkhead_api::convert::{
     ProbeItem, StatusItem, WireError, probe_item_from_wire, probe_item_to_wire, runtime_pod_from_wire,
     runtime_pod_to_wire, status_item_from_wire, status_item_to_wire,
 };
-use bulkhead_api::{pleg, prober, statusd, syncd, volumed};
+use bulkhead_api::{evictd, pleg, prober, statusd, syncd, volumed};
 use bulkhead_model::runtime::RuntimePod;
 
 use crate::update_message;
@@ -58,6 +58,13 @@ update_message!(
     statusd::v1::PodStatus,
     from_wire = |item| keyed(item.pod_uid.clone(), item, "PodStatus"),
     to_wire = |item: &statusd::v1::PodStatus| item.clone()
+);
+
+update_message!(
+    evictd::v1::PressureUpdate,
+    evictd::v1::NodePressure,
+    from_wire = |item| keyed(item.condition.clone(), item, "NodePressure"),
+    to_wire = |item: &evictd::v1::NodePressure| item.clone()
 );
 
 fn keyed<T>(key: String, item: T, message: &'static str) -> Result<(String, T), WireError> {

@@ -44,6 +44,12 @@ impl Volumed for Fake {
     ) -> Result<Response<volumed::TearDownPodResponse>, Status> {
         std::future::pending().await
     }
+    async fn measure_pod(
+        &self,
+        _: Request<volumed::MeasurePodRequest>,
+    ) -> Result<Response<volumed::PodVolumes>, Status> {
+        Err(Status::not_found("no"))
+    }
     type WatchVolumesStream = BoxStream<volumed::PodVolumesUpdate>;
     async fn watch_volumes(
         &self,

@@ -4,13 +4,15 @@
 //! this machine cannot confine as asked. Must never be asked about a pod that was taken before: what runs goes on running,
 //! whatever became of the node since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::eviction::{self, Condition};
+use crate::qos::QosClass;
 use crate::quantity::Quantity;
 use crate::resources::{self, ResourceList};
-use crate::{confinement, ports, spec, sysctl};
+use crate::{confinement, ports, sysctl};
 
 /// What a node offers to pods.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +38,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    fn new(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
         Self { reason: reason.into(), message: format!("Pod was rejected: {}", message.as_ref()) }
     }
 }
@@ -64,6 +66,36 @@ pub fn admit<'a>(
         ));
     }
     Ok(())
+}
+
+/// Takes or rejects `pod` on a node under these pressures. With memory alone, only best-effort pods that do not tolerate
+/// it are kept out.
+///
+/// # Errors
+/// The pressures.
+pub fn admit_under_pressure(pod: &Pod, pressures: &BTreeSet<Condition>) -> Result<(), Rejection> {
+    if pressures.is_empty() || eviction::is_critical(pod) {
+        return Ok(());
+    }
+    let only_memory = pressures.iter().all(|pressure| *pressure == Condition::MemoryPressure);
+    if only_memory && (QosClass::of(pod) != QosClass::BestEffort || tolerates_memory_pressure(pod)) {
+        return Ok(());
+    }
+    let names: Vec<_> = pressures.iter().map(|pressure| pressure.as_str()).collect();
+    let text = format!("The node had condition: [{}]. ", names.join(" "));
+    Err(Rejection::new(eviction::REASON, text))
+}
+
+fn tolerates_memory_pressure(pod: &Pod) -> bool {
+    let mut tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations.any(|toleration| {
+        let key = toleration.key.as_deref().unwrap_or_default();
+        let exists = toleration.operator.as_deref() == Some("Exists");
+        let key_fits = key == "node.kubernetes.io/memory-pressure" || (key.is_empty() && exists);
+        let value_fits = exists || toleration.value.as_deref().unwrap_or_default().is_empty();
+        let effect = toleration.effect.as_deref().unwrap_or_default();
+        key_fits && value_fits && (effect.is_empty() || effect == "NoSchedule")
+    })
 }
 
 fn system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
@@ -123,29 +155,8 @@ fn wanted(pod: &Pod, name: &str) -> Quantity {
         "pods" => Quantity::from_milli(1000),
         "cpu" => resources::pod(pod).requests.cpu.unwrap_or(Quantity::ZERO),
         "memory" => resources::pod(pod).requests.memory.unwrap_or(Quantity::ZERO),
-        name => other_resource(pod, name),
+        name => resources::pod_other(pod, name),
     }
-}
-
-/// The greater of: all app containers and sidecars together; each init container with the sidecars before it.
-fn other_resource(pod: &Pod, name: &str) -> Quantity {
-    let (mut running, mut sidecars, mut highest) = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
-    for item in spec::containers(pod) {
-        let list = item.container.resources.as_ref();
-        let amount = |list| resources::amount(list, name);
-        let request = list.and_then(|list| amount(list.requests.as_ref()).or(amount(list.limits.as_ref())));
-        let request = request.unwrap_or(Quantity::ZERO);
-        match item.kind {
-            spec::ContainerKind::App => running = running.plus(request),
-            spec::ContainerKind::Sidecar => {
-                running = running.plus(request);
-                sidecars = sidecars.plus(request);
-                highest = highest.max(sidecars);
-            }
-            spec::ContainerKind::Init => highest = highest.max(request.plus(sidecars)),
-        }
-    }
-    running.max(highest)
 }
 
 #[cfg(test)]
@@ -236,6 +247,45 @@ mod tests {
             &json!({"initContainers": [huge("s", Some("Always"))], "containers": [huge("c", None), huge("d", None)]}),
         );
         assert_eq!(reason(&more, &[]).0, "OutOfhugepages-2Mi");
+    }
+
+    #[test]
+    fn pressure_keeps_pods_out_that_are_not_critical() {
+        use Condition::{DiskPressure, MemoryPressure};
+        let effort = asks("a", json!({}));
+        let burstable = asks("a", json!({"memory": "1Mi"}));
+        let critical = pod("a", &json!({"priority": 2_000_000_000}));
+        let tolerant = pod(
+            "a",
+            &json!({"tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]}),
+        );
+        let elsewhere = pod("a", &json!({"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}));
+        let memory = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+        let disk = "Pod was rejected: The node had condition: [DiskPressure]. ";
+        let both = "Pod was rejected: The node had condition: [MemoryPressure DiskPressure]. ";
+        let table: [(&Pod, &[Condition], &str); 10] = [
+            (&effort, &[], ""),
+            (&effort, &[MemoryPressure], memory),
+            (&elsewhere, &[MemoryPressure], memory),
+            (&tolerant, &[MemoryPressure], ""),
+            (&burstable, &[MemoryPressure], ""),
+            (&burstable, &[DiskPressure], disk),
+            (&tolerant, &[DiskPressure], disk),
+            (&burstable, &[DiskPressure, MemoryPressure], both),
+            (&critical, &[DiskPressure, MemoryPressure], ""),
+            (&effort, &[Condition::PidPressure], "Pod was rejected: The node had condition: [PIDPressure]. "),
+        ];
+        for (pod, pressures, expected) in table {
+            let found = admit_under_pressure(pod, &pressures.iter().copied().collect());
+            let message = found.map_or_else(
+                |rejection| {
+                    assert_eq!(rejection.reason, "Evicted");
+                    rejection.message
+                },
+                |()| String::new(),
+            );
+            assert_eq!(message, expected, "{pressures:?}");
+        }
     }
 
     #[test]

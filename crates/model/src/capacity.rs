@@ -91,7 +91,8 @@ impl Threshold {
         clippy::cast_precision_loss,
         reason = "a share is 0 to 1, so the product lies between 0 and `whole`"
     )]
-    fn of(self, whole: u64) -> u64 {
+    /// In bytes (or pieces), of a whole of this size.
+    pub fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Share(share) => (whole as f64 * f64::from(share)) as u64,
@@ -120,6 +121,13 @@ pub fn allocatable(machine: &Machine, limits: &Limits) -> ResourceList {
 /// The resource of huge pages of this many bytes: `hugepages-2Mi`.
 pub fn huge_page_resource(bytes: u64) -> String {
     format!("hugepages-{}", quantity(bytes, Format::BinarySi))
+}
+
+/// Huge pages of this many bytes, as the kernel names them in the hugetlb controller's files: `2MB`, `1GB`.
+pub fn huge_page_name(bytes: u64) -> String {
+    let units = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
+    let unit = units.into_iter().find(|(size, _)| bytes >= *size);
+    unit.map_or_else(|| format!("{bytes}B"), |(size, name)| format!("{}{name}", bytes / size))
 }
 
 /// Bytes of `MemTotal` in /proc/meminfo.

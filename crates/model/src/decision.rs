@@ -34,6 +34,8 @@ pub struct Decision {
     pub waiting: BTreeMap<String, Waiting>,
     /// When set, the pod failed as a whole with this reason (`Evicted`, `DeadlineExceeded`, an admission reason).
     pub failed: Option<Waiting>,
+    /// Whether it failed because of a disruption that the node caused: `status.conditions` says so, with `failed`'s message.
+    pub disrupted: bool,
     /// When this node first accepted the pod: `status.startTime`.
     pub started_at: Option<Timestamp>,
     /// By container id: what a container that ended left as its termination message, its failed postStart hook included; empty

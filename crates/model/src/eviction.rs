@@ -1,11 +1,30 @@
-//! Eviction thresholds: what the texts of the configuration say (`evictionHard`, `evictionSoft` and their like).
+//! Eviction: what the texts of the configuration say (`evictionHard`, `evictionSoft` and their like), when a node is under
+//! pressure ([`NodeState`]), which pod goes first ([`Candidate`]), and what one pod may take of the disk ([`LocalLimits`]).
 //!
-//! Owns which texts are thresholds. Must never decide that a pod goes.
+//! Owns the rules and the kubelet's texts. Must never measure anything or end a pod. What is not known evicts nobody.
+
+mod limits;
+mod message;
+mod pressure;
+mod rank;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::capacity::Threshold;
 use crate::quantity::Quantity;
+use crate::{names, spec};
+
+pub use limits::{DiskUse, Excess, LocalLimits};
+pub use message::{ContainerUse, Shortage, node_message};
+pub use pressure::{Condition, Look, NodeRules, NodeState, Observation, Observations, Rule, Signal, rules};
+pub use rank::{By, Candidate, order};
+
+/// `status.reason` of a pod that was evicted, or not taken because of pressure.
+pub const REASON: &str = "Evicted";
+/// From this priority on a pod is critical (`system-cluster-critical`).
+const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// The signals that a threshold may be set for.
 pub const SIGNALS: [&str; 8] = [
@@ -54,6 +73,16 @@ pub fn thresholds(given: &BTreeMap<String, String>) -> (Thresholds, Vec<Fault>) 
         }
     }
     (thresholds, faults)
+}
+
+/// Whether the node never evicts the pod, and takes it under pressure too: static pods and mirrors of them are the node's own,
+/// and others are critical by their priority. A pod submitted by hand is nobody's mirror and counts as one of the API's.
+pub fn is_critical(pod: &Pod) -> bool {
+    let has = |name| pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(name));
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+    has(names::CONFIG_MIRROR)
+        || (spec::is_static(pod) && !has(names::SUBMITTED))
+        || priority.is_some_and(|priority| priority >= CRITICAL_PRIORITY)
 }
 
 /// Whether this is a signal.
@@ -138,6 +167,30 @@ mod tests {
         assert_eq!(effective(&given, &defaults, false), given);
         let merged = map(&[("memory.available", "1Gi"), ("nodefs.available", "10%")]);
         assert_eq!(effective(&given, &defaults, true), merged);
+    }
+
+    #[test]
+    fn static_and_critical_pods_are_never_evicted() {
+        let pod = |annotations: &[(&str, &str)], priority: Option<i32>| {
+            let mut pod = Pod::default();
+            pod.metadata.annotations =
+                Some(annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
+            pod.spec.get_or_insert_default().priority = priority;
+            pod
+        };
+        let table = [
+            (pod(&[], None), false),
+            (pod(&[(names::CONFIG_SOURCE, "api")], Some(1_999_999_999)), false),
+            (pod(&[(names::CONFIG_SOURCE, "api")], Some(2_000_000_000)), true),
+            (pod(&[(names::CONFIG_SOURCE, "file")], None), true),
+            (pod(&[(names::CONFIG_SOURCE, "http")], None), true),
+            (pod(&[(names::CONFIG_SOURCE, "http"), (names::SUBMITTED, "true")], None), false),
+            (pod(&[(names::CONFIG_SOURCE, "http"), (names::SUBMITTED, "true")], Some(2_000_001_000)), true),
+            (pod(&[(names::CONFIG_MIRROR, "x")], None), true),
+        ];
+        for (pod, expected) in table {
+            assert_eq!(is_critical(&pod), expected, "{pod:?}");
+        }
     }
 
     proptest! {

@@ -33,5 +33,13 @@ pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 /// Pod annotation: on a mirror pod, the static pod's [`CONFIG_HASH`].
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Pod annotation of ours: somebody at this node submitted the pod by hand. [`CONFIG_SOURCE`] has no word for that.
+pub const SUBMITTED: &str = "bulkhead.dev/submitted";
 /// Sandbox annotation of ours: W3C trace context of the start that made it.
 pub const TRACEPARENT: &str = "bulkhead.dev/traceparent";
+
+/// Name of the folder of a pod's logs beneath `podLogsDir`. No path: whoever takes the parts from elsewhere must make sure that
+/// they hold no `/`.
+pub fn pod_log_folder(namespace: &str, name: &str, uid: &str) -> String {
+    format!("{namespace}_{name}_{uid}")
+}

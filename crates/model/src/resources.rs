@@ -5,12 +5,14 @@
 //! A quantity that cannot be parsed counts as not stated: the API server and [`crate::manifest`] let none through.
 
 mod cgroup;
+mod memory_qos;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
+use crate::capacity;
 use crate::quantity::Quantity;
 use crate::spec::{self, ContainerKind};
 
@@ -18,6 +20,7 @@ pub use cgroup::{
     CgroupSettings, ContainerCgroup, MAX_SHARES, MIN_QUOTA_US, MIN_SHARES, PodCgroup, burstable_shares,
     container_cgroup, cpu_quota_us, cpu_shares, cpu_weight, oom_score_adjust, pod_cgroup,
 };
+pub use memory_qos::{MemoryQos, NodeProtection, Protection};
 
 /// The API's map from resource name to quantity.
 pub type ResourceList = BTreeMap<String, ApiQuantity>;
@@ -115,6 +118,44 @@ pub fn pod(pod: &Pod) -> Resources {
             memory: on_top(whole.limits.memory, overhead.memory),
         },
     }
+}
+
+/// What the whole pod takes of a resource other than CPU and memory.
+///
+/// The greater of: all app containers and sidecars together; each init container with the sidecars before it. What
+/// `spec.resources` says about the pod as a whole replaces that.
+pub fn pod_other(pod: &Pod, name: &str) -> Quantity {
+    let wanted = |requirements: Option<&ResourceRequirements>| {
+        let list = |list: Option<&ResourceList>| amount(list, name);
+        let requirements = requirements?;
+        list(requirements.requests.as_ref()).or(list(requirements.limits.as_ref()))
+    };
+    if let Some(whole) = wanted(pod.spec.as_ref().and_then(|spec| spec.resources.as_ref())) {
+        return whole;
+    }
+    let (mut running, mut sidecars, mut highest) = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
+    for item in spec::containers(pod) {
+        let request = wanted(item.container.resources.as_ref()).unwrap_or(Quantity::ZERO);
+        match item.kind {
+            ContainerKind::App => running = running.plus(request),
+            ContainerKind::Sidecar => {
+                running = running.plus(request);
+                sidecars = sidecars.plus(request);
+                highest = highest.max(sidecars);
+            }
+            ContainerKind::Init => highest = highest.max(request.plus(sidecars)),
+        }
+    }
+    running.max(highest)
+}
+
+/// Limits in bytes of huge pages of a pod's cgroup, by size of a page: of each of `sizes`, for who asks for none gets none.
+pub fn pod_huge_pages(pod: &Pod, sizes: &[u64]) -> BTreeMap<u64, u64> {
+    let limit = |size: &u64| {
+        let wanted = pod_other(pod, &capacity::huge_page_resource(*size)).value();
+        (*size, u64::try_from(wanted).unwrap_or(0))
+    };
+    sizes.iter().map(limit).collect()
 }
 
 fn read(requirements: Option<&ResourceRequirements>) -> Resources {

@@ -77,6 +77,8 @@ pub struct Container {
     pub annotations: BTreeMap<String, String>,
     /// Whom its first process runs as; `None` when the runtime does not tell.
     pub user: Option<User>,
+    /// What it is stopped with, by the API's name (`SIGTERM`); empty when the runtime does not tell.
+    pub stop_signal: String,
 }
 
 /// Whom a container's first process runs as.
@@ -161,6 +163,7 @@ mod tests {
             log_path: String::new(),
             hash: None,
             user: None,
+            stop_signal: String::new(),
             annotations: BTreeMap::default(),
         }
     }

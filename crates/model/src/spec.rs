@@ -5,6 +5,8 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use crate::names;
+
 /// What a container is for. From the list it stands in and, for init containers, its own `restartPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContainerKind {
@@ -107,6 +109,12 @@ pub fn containers(pod: &Pod) -> Vec<SpecContainer<'_>> {
         restart_policy: own(container).unwrap_or(pod_policy),
     });
     init.chain(app).collect()
+}
+
+/// Whether the pod comes from a source of this node and not from the API server.
+pub fn is_static(pod: &Pod) -> bool {
+    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(names::CONFIG_SOURCE));
+    source.is_some_and(|source| source != "api")
 }
 
 /// Whether the pod uses the node's own network namespace.

@@ -42,7 +42,13 @@ pub struct StaticSource<'a> {
 pub fn make_static_pod(pod: Pod, source: &StaticSource<'_>, now: Timestamp) -> Pod {
     let ObjectMeta { name, namespace, uid, labels, mut annotations, .. } = pod.metadata;
     if let Some(annotations) = &mut annotations {
-        let ours = [names::CONFIG_HASH, names::CONFIG_SOURCE, names::CONFIG_SEEN, names::CONFIG_MIRROR];
+        let ours = [
+            names::CONFIG_HASH,
+            names::CONFIG_SOURCE,
+            names::CONFIG_SEEN,
+            names::CONFIG_MIRROR,
+            names::SUBMITTED,
+        ];
         annotations.retain(|key, _| !ours.contains(&key.as_str()));
     }
     let annotations = annotations.filter(|annotations| !annotations.is_empty());
@@ -73,6 +79,9 @@ pub fn make_static_pod(pod: Pod, source: &StaticSource<'_>, now: Timestamp) -> P
     annotations.insert(names::CONFIG_HASH.to_owned(), uid.clone());
     annotations.insert(names::CONFIG_SOURCE.to_owned(), origin.to_owned());
     annotations.insert(names::CONFIG_SEEN.to_owned(), format!("{now:.9}"));
+    if source.origin == Origin::Submission {
+        annotations.insert(names::SUBMITTED.to_owned(), "true".to_owned());
+    }
     metadata.uid = Some(uid);
     pod
 }

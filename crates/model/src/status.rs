@@ -49,6 +49,8 @@ pub struct NodeFacts {
     pub host_ips: Vec<String>,
     /// The runtime's name, as container ids begin: `containerd`.
     pub runtime_name: String,
+    /// Whether the runtime makes mounts read-only in all their depth. `None` while that is not known.
+    pub recursive_read_only: Option<bool>,
 }
 
 /// The status now.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::names;
 use crate::resources::{self, Amounts};
+use crate::signal;
 use crate::spec::{self, ContainerKind, RestartPolicy};
 
 /// A pod, as far as its status depends on it.
@@ -58,6 +58,8 @@ pub struct ContainerView {
     pub resources: ResourceView,
     /// Where it has its volumes.
     pub mounts: Vec<MountView>,
+    /// `lifecycle.stopSignal`; empty: it names none.
+    pub stop_signal: String,
 }
 
 /// Where a container has a volume.
@@ -99,7 +101,6 @@ impl StatusView {
         let meta = &pod.metadata;
         let pod_spec = pod.spec.as_ref();
         let gates = pod_spec.and_then(|spec| spec.readiness_gates.as_ref()).into_iter().flatten();
-        let source = meta.annotations.as_ref().and_then(|annotations| annotations.get(names::CONFIG_SOURCE));
         let total = resources::pod(pod);
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
@@ -108,7 +109,7 @@ impl StatusView {
             node_name: pod_spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             generation: meta.generation.unwrap_or(0),
             host_network: spec::host_network(pod),
-            static_pod: source.is_some_and(|source| source != "api"),
+            static_pod: spec::is_static(pod),
             restart_policy: spec::pod_restart_policy(pod),
             qos_class: qos_class.to_owned(),
             containers: spec::containers(pod).iter().map(ContainerView::new).collect(),
@@ -129,6 +130,7 @@ impl ContainerView {
             probes: ProbePresence::of(container),
             resources: ResourceView::new(container.resources.as_ref()),
             mounts: container.volume_mounts.iter().flatten().map(MountView::new).collect(),
+            stop_signal: signal::of(container).unwrap_or_default().to_owned(),
         }
     }
 }
@@ -188,7 +190,7 @@ mod tests {
                 "readinessGates": [{"conditionType": "example.com/gate"}],
                 "initContainers": [
                     {"name": "i", "image": "bb:1", "env": [{"name": "A", "value": "s3cret"}]},
-                    {"name": "s", "image": "bb:2", "restartPolicy": "Always",
+                    {"name": "s", "image": "bb:2", "restartPolicy": "Always", "lifecycle": {"stopSignal": "SIGINT"},
                      "startupProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "A", "value": "s3cret"}]}}}
                 ],
                 "containers": [{
@@ -239,6 +241,7 @@ mod tests {
                 container("i", "bb:1", ContainerKind::Init, RestartPolicy::OnFailure),
                 ContainerView {
                     probes: startup,
+                    stop_signal: "SIGINT".into(),
                     ..container("s", "bb:2", ContainerKind::Sidecar, RestartPolicy::Always)
                 },
                 ContainerView {

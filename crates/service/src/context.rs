@@ -138,6 +138,11 @@ impl Context {
         self.channels.socket("crigate", &self.cri_socket(), owner)
     }
 
+    /// Where this process reaches the API server: its own socket at apigate.
+    pub fn api_socket(&self) -> PathBuf {
+        self.flags.run_dir.join("api").join(format!("{}.sock", self.name))
+    }
+
     /// This process' own folder for what must survive its restart.
     pub fn own_state_dir(&self) -> PathBuf {
         self.flags.state_dir.join(self.name)

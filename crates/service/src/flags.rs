@@ -4,9 +4,10 @@
 //! [`bulkhead_config::FLAGS`]: they change the configuration, or are refused.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bulkhead_config::{About, FLAGS, Flag, Given, Kind};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// Common to all processes.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,6 +36,17 @@ pub struct CommonFlags {
     /// Addresses of the node, primary one first; found out when not given.
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub node_ip: Vec<IpAddr>,
+    /// How the API server is reached, and as whom: a kubeconfig file, which only apigate reads. Without it the node runs
+    /// without a cluster.
+    #[arg(long, value_name = "FILE", value_parser = maybe_empty())]
+    pub kubeconfig: Option<PathBuf>,
+    /// Kubeconfig with which apigate asks for a client certificate when there is none that is valid. The certificate goes
+    /// into --cert-dir, and a kubeconfig that names it to --kubeconfig.
+    #[arg(long, value_name = "FILE", value_parser = maybe_empty(), requires = "kubeconfig")]
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Folder of the node's certificates; `pki` beneath --root-dir when it is not given.
+    #[arg(long, value_name = "DIR", value_parser = maybe_empty())]
+    pub cert_dir: Option<PathBuf>,
     /// CRI socket to use instead of the process' own one at crigate (for crigate: instead of the configuration's).
     #[arg(long, value_name = "SOCKET")]
     pub cri_endpoint: Option<PathBuf>,
@@ -55,6 +67,15 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// For a file that the kubelet takes as not given when its name is empty.
+fn maybe_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+fn given_path(path: Option<&PathBuf>) -> Option<&Path> {
+    path.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty())
 }
 
 /// The kubelet's flags that are no fields of [`CommonFlags`], for a command line.
@@ -117,6 +138,21 @@ impl CommonFlags {
             .clone()
             .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
         name.unwrap_or_default().trim().to_lowercase()
+    }
+
+    /// The kubeconfig; `None`: the node runs without a cluster.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        given_path(self.kubeconfig.as_ref())
+    }
+
+    /// The kubeconfig to ask for a certificate with.
+    pub fn bootstrap_kubeconfig(&self) -> Option<&Path> {
+        given_path(self.bootstrap_kubeconfig.as_ref())
+    }
+
+    /// Folder of the node's certificates.
+    pub fn cert_dir(&self) -> PathBuf {
+        given_path(self.cert_dir.as_ref()).map_or_else(|| self.root_dir.join("pki"), Path::to_owned)
     }
 
     /// The node's addresses, the primary one first: what `--node-ip` says, or the address by which this machine would

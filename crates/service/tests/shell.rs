@@ -67,7 +67,7 @@ fn each_way_to_end_has_its_exit_code() {
     );
     assert_eq!(run(dir.path(), &["-v2", "--oom-score-adj", "-999", "--kubeconfig="]), Exit::Stopped);
     assert_eq!(run(dir.path(), &["--max-pods=many"]), Exit::Configuration);
-    assert_eq!(run(dir.path(), &["--kubeconfig=/etc/kubernetes/kubelet.conf"]), Exit::Configuration);
+    assert_eq!(run(dir.path(), &["--lock-file=/run/lock/kubelet.lock"]), Exit::Configuration);
     assert_eq!(
         run(dir.path(), &["--cpu-cfs-quota", "false"]),
         Exit::Usage,

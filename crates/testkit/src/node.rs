@@ -31,13 +31,13 @@ pub struct TestNode {
 }
 
 impl TestNode {
-    /// A fresh node with the default configuration, beneath the system's temporary folder.
+    /// A fresh node with the default configuration but for thresholds of eviction, beneath the system's temporary folder.
     ///
     /// # Panics
     /// When the folders cannot be made.
     pub async fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("bh").tempdir().expect("a temporary folder");
-        for sub in ["run/cri", "root/pods", "state", "logs", "manifests"] {
+        for sub in ["run/cri", "run/api", "root/pods", "root/pki", "state", "logs", "manifests"] {
             std::fs::create_dir_all(dir.path().join(sub)).expect("a folder");
         }
         for process in ACCESS.process.keys() {
@@ -48,6 +48,8 @@ impl TestNode {
             pod_logs_dir: dir.path().join("logs").to_string_lossy().into_owned(),
             static_pod_path: dir.path().join("manifests").to_string_lossy().into_owned(),
             container_runtime_endpoint: format!("unix://{}", dir.path().join("runtime.sock").display()),
+            // How full the machine of the tests is must not matter.
+            eviction_hard: BTreeMap::new(),
             ..Default::default()
         };
         Self {
@@ -81,6 +83,11 @@ impl TestNode {
         self.run_dir().join("cri").join(format!("{process}.sock"))
     }
 
+    /// Where apigate serves the API to `process`.
+    pub fn api_socket(&self, process: &str) -> PathBuf {
+        self.run_dir().join("api").join(format!("{process}.sock"))
+    }
+
     /// Where a fake CRI must listen to be the node's runtime (what crigate connects to).
     pub fn runtime_socket(&self) -> PathBuf {
         self.dir().join("runtime.sock")
@@ -97,6 +104,9 @@ impl TestNode {
             identities: None,
             hostname_override: Some("node-a".to_owned()),
             node_ip: vec![std::net::Ipv4Addr::new(192, 0, 2, 10).into()],
+            kubeconfig: None,
+            bootstrap_kubeconfig: None,
+            cert_dir: None,
             cri_endpoint: None,
             log_format: None,
             log: None,

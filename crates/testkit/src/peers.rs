@@ -98,6 +98,7 @@ pub fn container(id: &str, name: &str, state: ContainerState, started: Timestamp
         log_path: String::new(),
         hash: None,
         user: None,
+        stop_signal: String::new(),
         annotations: [].into(),
     }
 }
@@ -187,6 +188,13 @@ impl pleg::v1::pleg_server::Pleg for FakePleg {
     ) -> Result<Response<pleg::v1::GetRuntimeResponse>, Status> {
         not_here()
     }
+
+    async fn get_runtime_features(
+        &self,
+        _: Request<pleg::v1::GetRuntimeFeaturesRequest>,
+    ) -> Result<Response<pleg::v1::GetRuntimeFeaturesResponse>, Status> {
+        not_here()
+    }
 }
 
 #[tonic::async_trait]
@@ -224,6 +232,14 @@ impl volumed::v1::volumed_server::Volumed for FakeVolumed {
         _: Request<volumed::v1::TearDownPodRequest>,
     ) -> Result<Response<volumed::v1::TearDownPodResponse>, Status> {
         not_here()
+    }
+
+    async fn measure_pod(
+        &self,
+        request: Request<volumed::v1::MeasurePodRequest>,
+    ) -> Result<Response<volumed::v1::PodVolumes>, Status> {
+        let pod = self.0.get(&request.into_inner().pod_uid);
+        pod.map(|pod| Response::new((*pod).clone())).ok_or_else(|| Status::not_found("no such pod"))
     }
 
     async fn watch_volumes(

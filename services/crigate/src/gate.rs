@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use bulkhead_api::crigate::v1::CallCount;
 use bulkhead_base::chain;
+use bulkhead_ipc::caller::Caller;
+use bulkhead_ipc::said::Said;
 use bulkhead_ipc::status::to_status;
 use bulkhead_ipc::trace::{self, TRACEPARENT};
 use bulkhead_ipc::traced;
@@ -18,14 +20,12 @@ use tracing::{Instrument, Span};
 
 use crate::ahead::Ahead;
 use crate::body::{self, Inner, Passing, ResponseBody, Stop};
-use crate::caller::Caller;
 use crate::error::Refusal;
 use crate::health::RuntimeHealth;
 use crate::limits;
 use crate::methods::{CriService, Method};
 use crate::operations::Totals;
 use crate::policy::Judge;
-use crate::said::Said;
 use crate::table::{Row, Table};
 use crate::upstream::{RequestBody, Upstream};
 

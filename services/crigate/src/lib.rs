@@ -6,7 +6,6 @@
 
 mod ahead;
 mod body;
-mod caller;
 mod config;
 mod error;
 mod gate;
@@ -18,7 +17,6 @@ mod methods;
 mod operations;
 mod policy;
 mod probe;
-mod said;
 mod table;
 mod upstream;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bulkhead_api::access::GROUP;
 use bulkhead_ipc::Identities;
+use bulkhead_ipc::caller::{Caller, identify};
 use bulkhead_ipc::listen::listen;
 use bulkhead_ipc::server::DRAIN;
 use bulkhead_service::{Context, Exit, ServiceError};
@@ -20,7 +21,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::caller::{Caller, identify};
 use crate::gate::Gate;
 use crate::limits;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_api::access::Access;
 use bulkhead_api::crigate::v1::CallCount;
+use bulkhead_ipc::caller::Caller;
 
-use crate::caller::Caller;
 use crate::error::Refusal;
 use crate::limits;
 use crate::methods::Method;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use bulkhead_cgroup::{CgroupError, CgroupPath, Layout};
+use bulkhead_config::KubeletConfiguration;
+use bulkhead_model::eviction::{self, NodeRules};
 use bulkhead_service::Context;
 
 /// Flags that only evictd has.
@@ -11,6 +13,37 @@ pub struct EvictdFlags {
     /// Where the proc file system is; its self/mountinfo tells where the cgroup hierarchies are.
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub proc_dir: PathBuf,
+}
+
+/// What the loop of evictions needs to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EvictionSettings {
+    /// The node's thresholds.
+    pub(crate) rules: NodeRules,
+    /// `evictionMaxPodGracePeriod`, in seconds.
+    pub(crate) max_grace: u64,
+    /// `localStorageCapacityIsolation`: whether pods are held to their own limits of disk.
+    pub(crate) local_limits: bool,
+}
+
+impl EvictionSettings {
+    /// Of a configuration that validation took.
+    pub(crate) fn new(config: &KubeletConfiguration) -> Self {
+        let grace = config.eviction_soft_grace_period.iter().filter_map(|(signal, text)| {
+            Some((signal.clone(), text.parse::<bulkhead_config::Duration>().ok()?.to_std()))
+        });
+        let rules = eviction::rules(
+            &config.eviction_hard,
+            &config.eviction_soft,
+            &grace.collect(),
+            &config.eviction_minimum_reclaim,
+        );
+        Self {
+            rules: NodeRules { rules, transition: config.eviction_pressure_transition_period.to_std() },
+            max_grace: u64::try_from(config.eviction_max_pod_grace_period).unwrap_or(0),
+            local_limits: config.local_storage_capacity_isolation,
+        }
+    }
 }
 
 /// What the rules need to know of the node.

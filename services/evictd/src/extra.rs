@@ -16,12 +16,12 @@ use bulkhead_api::volumed::v1::volumed_client::VolumedClient;
 use bulkhead_api::volumed::v1::{MountedVolume, VolumeUsage};
 use bulkhead_base::chain;
 use bulkhead_cri::{Stats, StatsClient};
+use bulkhead_disk::{self as fs, FsFigures};
 use bulkhead_ipc::PeerChannel;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use crate::fs::{self, FsFigures};
 use crate::logs;
 use crate::machine::Machine;
 use crate::plan::Plan;
@@ -101,8 +101,13 @@ impl Extras {
 
     /// The figures, at most 10 s old. However many ask, they are had once.
     pub(crate) async fn get(&self, plan: &Arc<Plan>) -> Arc<Extra> {
+        self.within(plan, FRESH).await
+    }
+
+    /// The figures, at most so old.
+    pub(crate) async fn within(&self, plan: &Arc<Plan>, age: Duration) -> Arc<Extra> {
         let mut latest = self.latest.lock().await;
-        if let Some((_, known)) = latest.as_ref().filter(|(at, _)| at.elapsed() <= FRESH) {
+        if let Some((_, known)) = latest.as_ref().filter(|(at, _)| at.elapsed() <= age) {
             return known.clone();
         }
         let extra = Arc::new(self.load(plan).await);

@@ -3,8 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::evictd::v1::evictd_server::Evictd;
-use bulkhead_api::evictd::v1::{GetSummaryRequest, ListCgroupsRequest, ListCgroupsResponse, Summary};
+use bulkhead_api::evictd::v1::pressures_server::Pressures;
+use bulkhead_api::evictd::v1::{
+    GetSummaryRequest, ListCgroupsRequest, ListCgroupsResponse, NodePressure, PressureUpdate, Summary,
+};
+use bulkhead_ipc::Publisher;
+use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::status::to_status;
 use bulkhead_reconcile::{LoopStatus, Waker};
 use tokio::sync::{Mutex, watch};
@@ -21,10 +27,13 @@ use crate::whole::whole;
 /// peers, shorter than the callers' deadline.
 const WAIT: Duration = Duration::from_secs(3);
 
+/// Serves `bulkhead.evictd.v1.Pressures`.
+pub(crate) struct PressureHandlers(pub(crate) Publisher<String, NodePressure>);
+
 /// Serves `bulkhead.evictd.v1.Evictd`.
 pub(crate) struct Handlers {
     /// The newest collection.
-    pub(crate) newest: Newest,
+    pub(crate) newest: Arc<Newest>,
     /// What else may be asked for.
     pub(crate) extras: Arc<Extras>,
     /// Where details come from.
@@ -101,5 +110,17 @@ impl Evictd for Handlers {
     ) -> Result<Response<ListCgroupsResponse>, Status> {
         let collection = self.newest.get().await.map_err(|error| to_status(&error))?;
         self.cgroups(&collection).await.map(Response::new).map_err(|error| to_status(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl Pressures for PressureHandlers {
+    type WatchPressureStream = BoxStream<PressureUpdate>;
+
+    async fn watch_pressure(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchPressureStream>, Status> {
+        Ok(Response::new(self.0.subscribe()))
     }
 }

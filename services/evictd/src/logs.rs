@@ -3,6 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::names;
+
 /// Files of one container that are counted: rotation keeps a few for each of its instances.
 const FILES: usize = 1000;
 /// Unit of `st_blocks`.
@@ -17,9 +19,9 @@ pub(crate) struct Taken {
     pub(crate) inodes: u64,
 }
 
-/// The folder of a pod's logs, as the kubelet names it. `None` for names that can be no folder.
+/// The folder of a pod's logs. `None` for names that can be no folder.
 pub(crate) fn folder(logs: &Path, namespace: &str, name: &str, uid: &str) -> Option<PathBuf> {
-    let name = format!("{namespace}_{name}_{uid}");
+    let name = names::pod_log_folder(namespace, name, uid);
     (!name.contains('/')).then(|| logs.join(name))
 }
 

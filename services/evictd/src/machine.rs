@@ -1,6 +1,7 @@
 //! Reads the figures of one collection: /proc and a list of cgroups, one file after another. Blocks for some small reads
 //! a cgroup; must never run on the thread of the async runtime.
 
+use bulkhead_disk::{self as fs, FsFigures};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -11,10 +12,10 @@ use bulkhead_base::{Clock, chain};
 use bulkhead_cgroup::{
     CgroupPath, CgroupStats, Detail, Mounts, processes, read_details, read_machine_pressure, read_stats,
 };
+use bulkhead_model::eviction::Observation;
 use tokio::time::Instant;
 
 use crate::error::CollectError;
-use crate::fs::{self, FsFigures};
 use crate::hardware::Hardware;
 use crate::net::{self, NetFigures};
 use crate::plan::Plan;
@@ -58,6 +59,15 @@ pub(crate) struct Reading {
     pub(crate) at: Moment,
     /// The figures.
     pub(crate) stats: CgroupStats,
+}
+
+/// What is left for new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Memory without the working set of all.
+    pub(crate) memory: Observation,
+    /// Processes and threads.
+    pub(crate) processes: Observation,
 }
 
 /// One moment on both clocks.
@@ -129,6 +139,20 @@ impl Machine {
     /// The machine's hardware, looked at once. Blocks.
     pub(crate) fn hardware(&self) -> &Hardware {
         self.hardware.get_or_init(|| Hardware::read(&self.proc_dir, Path::new("/")))
+    }
+
+    /// What is left of memory and processes; `None` when it cannot be read. Blocks for a few small reads.
+    pub(crate) fn left(&self) -> Option<Left> {
+        let proc = proc::read_lean(&self.proc_dir).ok()?;
+        let root = read_stats(self.mounts().ok()?, &CgroupPath::root()).ok()?;
+        let memory = summary::node_memory(self.now(), root.as_ref(), &proc);
+        Some(Left {
+            memory: Observation { available: memory.available_bytes?, capacity: proc.memory_total },
+            processes: Observation {
+                available: proc.max_tasks.saturating_sub(proc.tasks),
+                capacity: proc.max_tasks,
+            },
+        })
     }
 
     /// Traffic of pods with a network of their own, by UID. Blocks for some small reads a pod.

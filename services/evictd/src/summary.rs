@@ -4,6 +4,7 @@
 //! file pages that were not touched lately, what is available is the limit without the working set, and of the node the
 //! machine's memory without it. Must never invent a figure: what was not read is absent.
 
+use bulkhead_disk::FsFigures;
 use std::collections::BTreeMap;
 
 use bulkhead_api::evictd::v1::{
@@ -13,7 +14,6 @@ use bulkhead_api::evictd::v1::{
 use bulkhead_cgroup::{CgroupPath, CgroupStats, MemoryStats as CgroupMemory, PressureStats};
 use jiff::Timestamp;
 
-use crate::fs::FsFigures;
 use crate::machine::{Moment, Reading, Readings};
 use crate::net::NetFigures;
 use crate::plan::{ContainerPlan, Plan, PodPlan};
@@ -234,7 +234,7 @@ fn node_swap(at: Moment, proc: &ProcFigures) -> SwapStats {
 }
 
 /// The root cgroup's figures where it has them; on v2 it has no usage, and without the memory controller nothing.
-fn node_memory(at: Moment, root: Option<&CgroupStats>, proc: &ProcFigures) -> MemoryStats {
+pub(crate) fn node_memory(at: Moment, root: Option<&CgroupStats>, proc: &ProcFigures) -> MemoryStats {
     let root = root.and_then(|root| root.memory.as_ref());
     let figure = |of_root: fn(&CgroupMemory) -> u64, other| root.map_or(other, of_root);
     let usage = root.and_then(|root| root.usage);

@@ -7,8 +7,10 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::cri::v1 as cri;
 use bulkhead_api::evictd::v1::evictd_client::EvictdClient;
+use bulkhead_api::evictd::v1::pressures_client::PressuresClient;
 use bulkhead_api::evictd::v1::{GetSummaryRequest, ListCgroupsRequest, PodStats, Summary};
 use bulkhead_api::process::v1::process_client::ProcessClient;
 use bulkhead_api::process::v1::{GetStatusRequest, ProcessStatus};
@@ -23,9 +25,13 @@ use bulkhead_testkit::cri::{FakeRuntime, Method, Usage};
 use bulkhead_testkit::peers::{self, FakePleg, FakeSyncd, FakeVolumed};
 use evictd::{Evictd, EvictdFlags};
 use jiff::Timestamp;
+use syncd::eviction_server::{Eviction, EvictionServer};
+use syncd::syncd_server::SyncdServer;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::service::Routes;
+use tonic::{Code, Request, Response, Status};
 
 /// Longest wait for anything.
 const BOUND: Duration = Duration::from_secs(20);
@@ -120,6 +126,16 @@ impl Bench {
         FakeSyncd { stats: Some(self.views.clone()), ..FakeSyncd::default() }.serve(&self.node).await
     }
 
+    /// syncd that also takes evictions, and tells them.
+    async fn syncd_that_evicts(
+        &self,
+    ) -> (CancellationToken, mpsc::UnboundedReceiver<syncd::EvictPodRequest>) {
+        let (told, orders) = mpsc::unbounded_channel();
+        let fake = FakeSyncd { stats: Some(self.views.clone()), ..FakeSyncd::default() };
+        let routes = Routes::new(SyncdServer::new(fake)).add_service(EvictionServer::new(FakeEviction(told)));
+        (self.node.fake_peer("syncd", routes).await, orders)
+    }
+
     async fn pleg(&self) -> CancellationToken {
         FakePleg(self.running.clone()).serve(&self.node).await
     }
@@ -131,6 +147,19 @@ impl Bench {
         let task = tokio::spawn(Evictd::run(context, flags));
         let channel = self.node.channel("evictd");
         Life { stop, task, evictd: EvictdClient::new(channel.clone()), process: ProcessClient::new(channel) }
+    }
+}
+
+struct FakeEviction(mpsc::UnboundedSender<syncd::EvictPodRequest>);
+
+#[tonic::async_trait]
+impl Eviction for FakeEviction {
+    async fn evict_pod(
+        &self,
+        request: Request<syncd::EvictPodRequest>,
+    ) -> Result<Response<syncd::EvictPodResponse>, Status> {
+        self.0.send(request.into_inner()).unwrap();
+        Ok(Response::new(syncd::EvictPodResponse { changed: true }))
     }
 }
 
@@ -360,7 +389,15 @@ async fn the_runtime_and_the_disk_are_asked_when_somebody_asks_for_all_and_only_
     let life = bench.start();
     life.wait_check("").await;
 
-    let asked = || runtime.log().count(Method::ListContainerStats) + runtime.log().count(Method::ImageFsInfo);
+    // It asked where images are as soon as it was there.
+    let place = async {
+        while runtime.log().count(Method::ImageFsInfo) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the place of images", place).await;
+    let asked =
+        || runtime.log().count(Method::ListContainerStats) + runtime.log().count(Method::ImageFsInfo) - 1;
     let few = life.cpu_and_memory().await;
     assert_eq!((uids(&few), asked()), (vec!["u1", "u9"], 0), "nobody asked for all");
     assert!(few.pods[1].network.is_none() && few.pods[1].cpu.is_some());
@@ -408,6 +445,62 @@ async fn the_runtime_and_the_disk_are_asked_when_somebody_asks_for_all_and_only_
     let root = listed.cgroups.iter().find(|one| one.path == "/").unwrap();
     assert!(!root.figures.is_empty() && root.pod_name.is_empty());
     assert_eq!(asked(), 2);
+    life.stop().await;
+}
+
+/// Known fault E2: measured anew, and asked of syncd.
+#[tokio::test]
+async fn a_pod_over_its_limit_is_evicted_and_one_without_a_limit_is_not_looked_at() {
+    let bench = Bench::new().await;
+    bench.add_pod("u2");
+    let mut view = (*bench.views.get(&"u1".to_owned()).unwrap()).clone();
+    let limit = syncd::StatsVolume { name: "d".to_owned(), size_limit: "5Mi".to_owned() };
+    view.limited_volumes = vec![limit];
+    bench.views.upsert("u1".to_owned(), view);
+    let volumes = Publisher::new(bench.node.shutdown.clone());
+    for uid in ["u1", "u2"] {
+        let usage = Some(volumed::VolumeUsage { used_bytes: 20 << 20, ..Default::default() });
+        let volume = volumed::MountedVolume { name: "d".to_owned(), usage, ..Default::default() };
+        volumes
+            .upsert(uid.to_owned(), volumed::PodVolumes { pod_uid: uid.to_owned(), volumes: vec![volume] });
+    }
+    let _volumed = FakeVolumed(volumes).serve(&bench.node).await;
+    let ((_syncd, mut orders), _pleg) = (bench.syncd_that_evicts().await, bench.pleg().await);
+    let life = bench.start();
+    let order = within("an eviction", orders.recv()).await.unwrap();
+    let expected = syncd::EvictPodRequest {
+        pod_uid: "u1".to_owned(),
+        message: "Usage of EmptyDir volume \"d\" exceeds the limit \"5Mi\". ".to_owned(),
+        grace_seconds: 1,
+        disruption: false,
+    };
+    assert_eq!(order, expected);
+    life.stop().await;
+}
+
+#[tokio::test]
+async fn pressure_is_told_and_costs_a_pod_that_takes_more_than_it_asked_for() {
+    let mut bench = Bench::new().await;
+    write(&bench.cgroups().join("memory.current"), "900000000000000\n");
+    let hard = [("memory.available".to_owned(), "10%".to_owned())];
+    bench.node.config.eviction_hard = hard.into();
+    let ((_syncd, mut orders), _pleg) = (bench.syncd_that_evicts().await, bench.pleg().await);
+    let life = bench.start();
+    let order = within("an eviction", orders.recv()).await.unwrap();
+    assert_eq!((order.pod_uid.as_str(), order.grace_seconds, order.disruption), ("u1", 1, true));
+    assert!(
+        order.message.starts_with("The node was low on resource: memory. Threshold quantity: "),
+        "{order:?}"
+    );
+    let mut told = PressuresClient::new(bench.node.channel("evictd"))
+        .watch_pressure(WatchRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let first = within("the pressure", told.message()).await.unwrap().unwrap();
+    let conditions: Vec<_> = first.upserts.iter().map(|pressure| pressure.condition.as_str()).collect();
+    assert_eq!(conditions, ["MemoryPressure"]);
+    drop(told);
     life.stop().await;
 }
 

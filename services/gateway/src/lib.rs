@@ -27,6 +27,7 @@ use tonic::service::Routes;
 
 pub use config::Settings;
 pub use http::Doors;
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use logs::fuzz_log;
 

@@ -7,6 +7,7 @@ mod choose;
 mod find;
 mod folder;
 mod follow;
+#[cfg(any(test, fuzzing))]
 mod fuzz;
 mod history;
 mod line;
@@ -37,6 +38,7 @@ use history::History;
 use line::LineOptions;
 use read::{Reading, Until};
 
+#[cfg(any(test, fuzzing))]
 pub use fuzz::log as fuzz_log;
 
 /// Logs that may be read at a time.

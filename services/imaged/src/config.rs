@@ -6,6 +6,7 @@ use bulkhead_config::KubeletConfiguration;
 
 pub use crate::bucket::Rate;
 pub use crate::failures::BackOff;
+pub use crate::gc::Limits;
 
 /// How images are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,9 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// Waits after failed pulls. The kubelet's cannot be configured either.
     pub back_off: BackOff,
+    /// When unused images go: `imageGCHighThresholdPercent`, `imageGCLowThresholdPercent`, `imageMinimumGCAge`,
+    /// `imageMaximumGCAge`.
+    pub garbage: Limits,
 }
 
 impl Settings {
@@ -33,12 +37,26 @@ impl Settings {
             // 0 is the kubelet's "no limit".
             rate: (per_second > 0).then_some(Rate { per_second, burst }),
             back_off: BackOff::default(),
+            garbage: garbage(config),
         }
+    }
+}
+
+fn garbage(config: &KubeletConfiguration) -> Limits {
+    let percent = |share: i32| u8::try_from(share.clamp(0, 100)).unwrap_or(100);
+    let longest = config.image_maximum_gc_age.to_std();
+    Limits {
+        high: percent(config.image_gc_high_threshold_percent),
+        low: percent(config.image_gc_low_threshold_percent),
+        least_age: config.image_minimum_gc_age.to_std(),
+        longest_unused: (!longest.is_zero()).then_some(longest),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -46,6 +64,8 @@ mod tests {
         let settings = Settings::from_configuration(&KubeletConfiguration::default());
         assert_eq!(settings.parallel_pulls.get(), 1);
         assert_eq!(settings.rate, Some(Rate { per_second: 5, burst: 10 }));
+        let garbage = Limits { high: 85, low: 80, least_age: Duration::from_secs(120), longest_unused: None };
+        assert_eq!(settings.garbage, garbage);
         assert_eq!((settings.back_off.first.as_secs(), settings.back_off.longest.as_secs()), (10, 300));
     }
 

@@ -8,6 +8,7 @@ use crate::answer::{Answer, Image, Waiting};
 use crate::config::Settings;
 use crate::error::{EnsureError, is_away};
 use crate::policy::{Decision, Presence, decide};
+use crate::promised::Promised;
 use crate::pulls::Pulls;
 use crate::reference;
 use crate::table::{Asker, Outcome, Ticket};
@@ -17,6 +18,7 @@ use crate::table::{Asker, Outcome, Ticket};
 pub(crate) struct Keeper<R> {
     runtime: R,
     pulls: Pulls<R>,
+    promised: Promised,
 }
 
 /// What a container needs.
@@ -33,7 +35,12 @@ pub(crate) struct Need {
 impl<R: Images> Keeper<R> {
     /// Keeps the images of `runtime`.
     pub(crate) fn new(runtime: R, settings: Settings) -> Self {
-        Self { pulls: Pulls::new(runtime.clone(), &settings), runtime }
+        Self { pulls: Pulls::new(runtime.clone(), &settings), runtime, promised: Promised::default() }
+    }
+
+    /// The images that containers were told they could have.
+    pub(crate) fn promised(&self) -> Promised {
+        self.promised.clone()
     }
 
     /// Makes sure that the image is there, waiting for its pull until `deadline`. A pull goes on after that, and when
@@ -42,6 +49,14 @@ impl<R: Images> Keeper<R> {
     /// # Errors
     /// When the runtime does not answer.
     pub(crate) async fn ensure(&self, need: &Need, deadline: Instant) -> Result<Answer, EnsureError> {
+        let answer = self.answer(need, deadline).await?;
+        if let Answer::Present { image, .. } = &answer {
+            self.promised.note(&image.id, Instant::now());
+        }
+        Ok(answer)
+    }
+
+    async fn answer(&self, need: &Need, deadline: Instant) -> Result<Answer, EnsureError> {
         let image = match reference::for_runtime(&need.image) {
             Ok(image) => image,
             Err(error) => return Ok(Answer::Waiting(Waiting::invalid(&error))),

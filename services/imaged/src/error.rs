@@ -30,6 +30,60 @@ pub(crate) enum EnsureError {
     },
 }
 
+/// Why unused images were not removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GcError {
+    /// The runtime does not say what there is.
+    #[error("the images on the node are not known")]
+    Runtime(#[source] CriError),
+    /// pleg does not say what is used: then everything may be.
+    #[error("no image is removed while it is not known which ones containers use")]
+    Pods(#[source] tonic::Status),
+    /// The runtime does not say where images are.
+    #[error(
+        "the container runtime does not tell where it keeps images (ImageFsInfo), so how full it is there is not known"
+    )]
+    NoStore,
+    /// That disk cannot be asked.
+    #[error("how full the file system of {folder} is, where images are, cannot be asked")]
+    Unmeasured {
+        /// As the runtime names it.
+        folder: String,
+    },
+    /// All that could go went.
+    #[error(
+        "{freed} bytes of unused images were removed where {wanted} were wanted ({failed} could not be removed): \
+         the disk is filled by images in use, or by something else"
+    )]
+    NotEnough {
+        /// Bytes.
+        wanted: u64,
+        /// Bytes.
+        freed: u64,
+        /// Images that the runtime refused to remove.
+        failed: usize,
+    },
+}
+
+impl GcError {
+    /// The same for every failure of one kind, whatever its figures.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Runtime(_) => "runtime",
+            Self::Pods(_) => "pods",
+            Self::NoStore => "no store",
+            Self::Unmeasured { .. } => "unmeasured",
+            Self::NotEnough { .. } => "not enough",
+        }
+    }
+}
+
+impl Coded for GcError {
+    fn code(&self) -> Code {
+        Code::Unavailable
+    }
+}
+
 impl Coded for EnsureError {
     fn code(&self) -> Code {
         match self {

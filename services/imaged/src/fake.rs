@@ -8,6 +8,11 @@ use bulkhead_cri::{CriError, Images, wire};
 use tokio::time::Instant;
 use tonic::Status;
 
+/// Where images are.
+pub(crate) const STORE: &str = "/store";
+/// Bytes of every image.
+pub(crate) const SIZE: u64 = 7;
+
 /// Clones share everything.
 #[derive(Clone, Default)]
 pub(crate) struct FakeImages(Arc<Mutex<State>>);
@@ -23,6 +28,9 @@ struct State {
     running: usize,
     most_running: usize,
     fs_infos: usize,
+    pinned: BTreeSet<String>,
+    kept: BTreeSet<String>,
+    removed: Vec<String>,
 }
 
 impl FakeImages {
@@ -34,6 +42,23 @@ impl FakeImages {
     /// It is not any more.
     pub(crate) fn remove(&self, image: &str) {
         self.state().present.remove(image);
+    }
+
+    /// It is there, and the runtime says that it must stay.
+    pub(crate) fn pin(&self, image: &str) {
+        self.add(image);
+        self.state().pinned.insert(image.to_owned());
+    }
+
+    /// It cannot be removed.
+    pub(crate) fn keep(&self, image: &str) {
+        self.add(image);
+        self.state().kept.insert(image.to_owned());
+    }
+
+    /// The images removed so far, in this order.
+    pub(crate) fn removed(&self) -> Vec<String> {
+        self.state().removed.clone()
     }
 
     /// All calls fail with this.
@@ -103,12 +128,23 @@ impl Images for FakeImages {
             return Err(failed("ImageStatus", image, status.clone()));
         }
         let found =
-            || wire::Image { id: id_of(name), size: 7, username: "me".to_owned(), ..Default::default() };
+            || wire::Image { id: id_of(name), size: SIZE, username: "me".to_owned(), ..Default::default() };
         Ok(state.present.contains(name).then(found))
     }
 
     async fn list_images(&self) -> Result<Vec<wire::Image>, CriError> {
-        unimplemented!("nobody lists")
+        let state = self.state();
+        if let Some(status) = &state.away {
+            return Err(failed("ListImages", "all images", status.clone()));
+        }
+        let image = |name: &String| wire::Image {
+            id: id_of(name),
+            repo_tags: vec![name.clone()],
+            size: SIZE,
+            pinned: state.pinned.contains(name),
+            ..Default::default()
+        };
+        Ok(state.present.iter().map(image).collect())
     }
 
     async fn pull_image(&self, image: &str, _: Option<wire::AuthConfig>) -> Result<String, CriError> {
@@ -135,8 +171,15 @@ impl Images for FakeImages {
         Ok(id_of(image))
     }
 
-    async fn remove_image(&self, _: &str) -> Result<(), CriError> {
-        unimplemented!("nobody removes")
+    async fn remove_image(&self, image: &str) -> Result<(), CriError> {
+        let mut state = self.state();
+        let name = image.strip_prefix("id-of-").unwrap_or(image);
+        if state.kept.contains(name) {
+            return Err(failed("RemoveImage", image, Status::internal("it is busy")));
+        }
+        state.present.remove(name);
+        state.removed.push(name.to_owned());
+        Ok(())
     }
 
     async fn image_fs_info(&self) -> Result<wire::ImageFsInfoResponse, CriError> {
@@ -144,7 +187,11 @@ impl Images for FakeImages {
         state.fs_infos += 1;
         match state.away.clone() {
             Some(status) => Err(failed("ImageFsInfo", "the image store", status)),
-            None => Ok(wire::ImageFsInfoResponse::default()),
+            None => {
+                let fs_id = Some(wire::FilesystemIdentifier { mountpoint: STORE.to_owned() });
+                let store = wire::FilesystemUsage { fs_id, ..Default::default() };
+                Ok(wire::ImageFsInfoResponse { image_filesystems: vec![store], ..Default::default() })
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 use crate::answer::{Answer, Waiting};
 use crate::ensure::{Keeper, Need};
 use crate::error::EnsureError;
+use crate::gc::{Collector, Disk, Users};
 use crate::table::Asker;
 
 /// Longest wait for a pull within one call: the deadline that bulkhead.imaged.v1 names.
@@ -23,19 +24,20 @@ const MARGIN: Duration = Duration::from_secs(1);
 const NAME_BYTES: usize = 253;
 
 /// The handlers.
-pub(crate) struct Handlers<R> {
+pub(crate) struct Handlers<R, U, D> {
     keeper: Keeper<R>,
+    collector: Collector<R, U, D>,
 }
 
-impl<R: Images> Handlers<R> {
-    /// Answers with what `keeper` finds.
-    pub(crate) fn new(keeper: Keeper<R>) -> Self {
-        Self { keeper }
+impl<R: Images, U: Users, D: Disk> Handlers<R, U, D> {
+    /// Answers with what `keeper` finds, and what `collector` frees.
+    pub(crate) fn new(keeper: Keeper<R>, collector: Collector<R, U, D>) -> Self {
+        Self { keeper, collector }
     }
 }
 
 #[tonic::async_trait]
-impl<R: Images> wire::imaged_server::Imaged for Handlers<R> {
+impl<R: Images, U: Users, D: Disk> wire::imaged_server::Imaged for Handlers<R, U, D> {
     async fn ensure_image(
         &self,
         request: Request<wire::EnsureImageRequest>,
@@ -44,6 +46,14 @@ impl<R: Images> wire::imaged_server::Imaged for Handlers<R> {
         let need = need(request.into_inner()).map_err(|error| to_status(&error))?;
         let answer = self.keeper.ensure(&need, deadline).await.map_err(|error| to_status(&error))?;
         Ok(Response::new(to_wire(answer)))
+    }
+
+    async fn reclaim_images(
+        &self,
+        _: Request<wire::ReclaimImagesRequest>,
+    ) -> Result<Response<wire::ReclaimImagesResponse>, Status> {
+        let freed_bytes = self.collector.reclaim().await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(wire::ReclaimImagesResponse { freed_bytes }))
     }
 }
 

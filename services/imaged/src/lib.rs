@@ -1,6 +1,6 @@
-//! imaged: images on the node. Pull policy, image presence, pulls and their back-off.
+//! imaged: images on the node. Pull policy, image presence, pulls and their back-off, removal of unused ones.
 //!
-//! Owns when an image is pulled and what a container is told to wait for. Must never start, stop or remove a container,
+//! Owns when an image is pulled and removed, and what a container is told to wait for. Must never start, stop or remove a container,
 //! and must never fail a container because the runtime does not answer: that is a status of the call, not a reason.
 
 mod answer;
@@ -9,9 +9,11 @@ pub mod config;
 mod ensure;
 mod error;
 mod failures;
+mod gc;
 mod grpc;
 mod health;
 mod policy;
+mod promised;
 mod pulls;
 mod queue;
 mod reference;
@@ -29,6 +31,7 @@ use tonic::service::Routes;
 
 use config::Settings;
 use ensure::Keeper;
+use gc::{Collector, Loop, Statvfs, UsersOfPods};
 use health::{Health, Probe, Watched};
 
 /// The process.
@@ -56,8 +59,19 @@ pub async fn run(context: Context, settings: Settings) -> Result<(), ServiceErro
     let status = watch::Sender::new(LoopStatus::default());
     let stopped = context.shutdown.clone().cancelled_owned();
     tokio::spawn(drive(Probe::new(runtime.clone(), health), wake, status, stopped));
-    let keeper = Keeper::new(runtime, settings);
-    let routes = Routes::new(ImagedServer::new(grpc::Handlers::new(keeper)));
+    let keeper = Keeper::new(runtime.clone(), settings);
+    let parts = gc::Parts {
+        runtime,
+        users: UsersOfPods::new(context.peer("pleg")),
+        disk: Statvfs,
+        limits: settings.garbage,
+        promised: keeper.promised(),
+    };
+    let collector = Collector::new(parts, &context.metrics);
+    let (_gc_waker, wake) = bulkhead_reconcile::wake();
+    let stopped = context.shutdown.clone().cancelled_owned();
+    tokio::spawn(drive(Loop::new(collector.clone()), wake, watch::Sender::default(), stopped));
+    let routes = Routes::new(ImagedServer::new(grpc::Handlers::new(keeper, collector)));
     // Nothing has to be loaded first, and without the runtime there is still the true answer that it is away.
     context.ready();
     context.serve(routes).await

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use bulkhead_api::convert::signal_from_cri;
 use bulkhead_cri::wire;
 use bulkhead_model::names;
 use bulkhead_model::runtime::{Container, ContainerState, Sandbox, User};
@@ -72,6 +73,7 @@ pub(crate) fn container(listed: wire::Container, status: wire::ContainerStatus) 
     let attempt = listed.metadata.as_ref().map(|metadata| metadata.attempt).unwrap_or_default();
     let image = status.image.as_ref().or(listed.image.as_ref());
     let image = image.map(|image| first(&image.user_specified_image, &image.image)).unwrap_or_default();
+    let stop_signal = signal_from_cri(status.stop_signal());
     Container {
         name: listed.labels.get(names::CONTAINER_NAME).cloned().unwrap_or_default(),
         sandbox_id: listed.pod_sandbox_id,
@@ -90,6 +92,7 @@ pub(crate) fn container(listed: wire::Container, status: wire::ContainerStatus) 
             gid: user.gid,
             supplemental_groups: user.supplemental_groups,
         }),
+        stop_signal: stop_signal.unwrap_or_default(),
         reason: bounded(status.reason),
         message: bounded(status.message),
         log_path: status.log_path,
@@ -167,6 +170,14 @@ mod tests {
         let linux = wire::LinuxContainerUser { uid: 7, gid: 8, supplemental_groups: vec![9] };
         let told = with(|status| status.user = Some(wire::ContainerUser { linux: Some(linux) })).user;
         assert_eq!(told, Some(User { uid: 7, gid: 8, supplemental_groups: vec![9] }));
+    }
+
+    #[test]
+    fn the_stop_signal_has_the_apis_name() {
+        let told = |signal| with(|status| status.set_stop_signal(signal)).stop_signal;
+        assert_eq!(told(wire::Signal::Sigrtminplus1), "SIGRTMIN+1");
+        assert_eq!(told(wire::Signal::RuntimeDefault), "", "not told");
+        assert_eq!(with(|status| status.stop_signal = 4711).stop_signal, "", "none that is known");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The service's methods: parse, ask, answer.
 
 use bulkhead_api::common::v1::WatchRequest;
-use bulkhead_api::convert::runtime_pod_to_wire;
+use bulkhead_api::convert::{runtime_features_from_cri, runtime_features_to_wire, runtime_pod_to_wire};
 use bulkhead_api::pleg::v1 as wire;
 use bulkhead_api::pleg::v1::pleg_server::Pleg;
 use bulkhead_cri::{Observe, wire as cri};
@@ -21,6 +21,7 @@ const UID_BYTES: usize = 253;
 /// Answers calls.
 #[derive(Debug)]
 pub(crate) struct Handlers<O> {
+    pub(crate) client: O,
     pub(crate) reader: Reader<O>,
     pub(crate) publisher: Publisher<String, RuntimePod>,
     pub(crate) version: watch::Receiver<Option<cri::VersionResponse>>,
@@ -57,5 +58,13 @@ impl<O: Observe> Pleg for Handlers<O> {
             version: version.runtime_version,
             api_version: version.runtime_api_version,
         }))
+    }
+
+    async fn get_runtime_features(
+        &self,
+        _: Request<wire::GetRuntimeFeaturesRequest>,
+    ) -> Result<Response<wire::GetRuntimeFeaturesResponse>, Status> {
+        let status = self.client.status().await.map_err(|error| to_status(&ReadError::from(error)))?;
+        Ok(Response::new(runtime_features_to_wire(&runtime_features_from_cri(&status))))
     }
 }

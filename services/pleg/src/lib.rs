@@ -8,6 +8,7 @@ mod cache;
 mod convert;
 mod error;
 mod events;
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 mod grpc;
@@ -71,7 +72,7 @@ impl Service for Pleg {
             tokio::spawn(async move { shutdown.run_until_cancelled(task).await });
         };
         background(Box::pin(Events::new(reader.clone(), runtime_lives.clone(), trust).run()));
-        background(Box::pin(version::follow(client, version, runtime_lives)));
+        background(Box::pin(version::follow(client.clone(), version, runtime_lives)));
         let (check, shell) = (context.check("runtime"), context.clone());
         background(Box::pin(health::follow(relist_status, move |verdict| match verdict {
             Ok(()) => {
@@ -81,7 +82,7 @@ impl Service for Pleg {
             Err(reason) => check.bad(reason),
         })));
 
-        let handlers = Handlers { reader, publisher, version: runtime_version };
+        let handlers = Handlers { client, reader, publisher, version: runtime_version };
         context.serve(Routes::new(PlegServer::new(handlers))).await
     }
 }

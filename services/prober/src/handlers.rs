@@ -4,6 +4,7 @@
 //! run that made it.
 
 mod exec;
+#[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod grpc;
 mod http;

@@ -44,6 +44,7 @@ use saver::Saver;
 use schedule::Spread;
 use store::Store;
 
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use handlers::fuzz;
 

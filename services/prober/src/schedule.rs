@@ -76,7 +76,7 @@ mod tests {
         assert_ne!(waits(1), waits(2));
         for tenth in 0..10 {
             let tenth = seconds(tenth * 10)..seconds(tenth * 10 + 10);
-            let hits = waits(1).iter().filter(|wait| tenth.contains(wait)).count();
+            let hits = waits(1).iter().filter(|wait| tenth.contains(*wait)).count();
             assert!((1..=30).contains(&hits), "{tenth:?}: {hits}");
         }
     }

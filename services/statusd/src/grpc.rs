@@ -10,10 +10,12 @@ use bulkhead_ipc::Publisher;
 use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::status::to_status;
 use bulkhead_model::status::NodeFacts;
+use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use crate::cluster::NodeSource;
 use crate::config::Settings;
 use crate::error::NodeError;
 use crate::health::Health;
@@ -42,7 +44,7 @@ pub(crate) struct NodeReader {
 }
 
 impl NodeReader {
-    async fn json(&self) -> Result<Vec<u8>, NodeError> {
+    async fn read(&self) -> Result<Node, NodeError> {
         let host = self.host().await?;
         let conditions = self.health.conditions();
         let runtime = self.runtime.borrow().clone();
@@ -54,7 +56,7 @@ impl NodeReader {
             ips: &ips,
             conditions: &conditions,
         };
-        serde_json::to_vec(&node(&input)).map_err(NodeError::Encode)
+        Ok(node(&input))
     }
 
     async fn host(&self) -> Result<HostFacts, NodeError> {
@@ -73,6 +75,12 @@ impl NodeReader {
     }
 }
 
+impl NodeSource for NodeReader {
+    async fn node(&self) -> Result<Node, NodeError> {
+        self.read().await
+    }
+}
+
 #[tonic::async_trait]
 impl Statusd for Handlers {
     type WatchStatusesStream = BoxStream<wire::StatusesUpdate>;
@@ -88,7 +96,8 @@ impl Statusd for Handlers {
         &self,
         _: Request<wire::GetNodeRequest>,
     ) -> Result<Response<wire::GetNodeResponse>, Status> {
-        let node_json = self.node.json().await.map_err(|error| to_status(&error))?;
+        let node = self.node.read().await.map_err(|error| to_status(&error))?;
+        let node_json = serde_json::to_vec(&node).map_err(|error| to_status(&NodeError::Encode(error)))?;
         Ok(Response::new(wire::GetNodeResponse { node_json }))
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulkhead_api::evictd::v1::NodePressure;
 use bulkhead_base::Clock;
 use bulkhead_ipc::{Mirror, PeerBoard};
+use bulkhead_model::eviction::Condition;
 use bulkhead_service::Check;
 use k8s_openapi::api::core::v1::NodeCondition;
 use tokio::sync::watch;
@@ -21,6 +23,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Health {
     pub(crate) inputs: Inputs,
+    /// Of evictd: what it told last, whether or not it is there.
+    pub(crate) pressures: Mirror<String, NodePressure>,
     pub(crate) runtime: watch::Receiver<RuntimeState>,
     pub(crate) board: PeerBoard,
     pub(crate) conditions: Arc<Conditions>,
@@ -39,7 +43,9 @@ impl Health {
     pub(crate) fn conditions(&self) -> Vec<NodeCondition> {
         let Peers { syncd, pleg, .. } = self.peers();
         let missing = missing(&[syncd, pleg], &self.runtime.borrow(), Instant::now());
-        self.conditions.update(&missing, self.clock.now())
+        let pressures = self.pressures.snapshot();
+        let pressures = pressures.keys().filter_map(|condition| Condition::parse(condition)).collect();
+        self.conditions.update(&missing, &pressures, self.clock.now())
     }
 
     /// Keeps the check and the conditions up to date. Never returns.
@@ -52,12 +58,14 @@ impl Health {
                 Some(reason) => check.bad(reason),
             }
             self.conditions();
+            let pressures = self.pressures.status().local;
             let Inputs { views, pods, results } = &self.inputs;
             // All arms are cancel-safe: each looks at what is now.
             tokio::select! {
                 () = changed(views, &peers.syncd) => {}
                 () = changed(pods, &peers.pleg) => {}
                 () = changed(results, &peers.prober) => {}
+                _ = self.pressures.wait_until(|now, _| now.local != pressures) => {}
                 Ok(()) = self.runtime.changed() => {}
                 () = tokio::time::sleep(AGAIN) => {}
             }

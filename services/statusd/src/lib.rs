@@ -4,6 +4,7 @@
 //! never change a status because a peer is away: what is not known just now stays as it was.
 
 mod capacity;
+mod cluster;
 mod conditions;
 mod config;
 mod error;
@@ -28,6 +29,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::evictd::v1::NodePressure;
+use bulkhead_api::evictd::v1::pressures_client::PressuresClient;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
 use bulkhead_api::statusd::v1::PodStatus;
@@ -81,9 +84,11 @@ pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
     let (records, keeper) = remember(&context).await?;
     let (runtime, facts) = watch_runtime(&context, records.clone());
     let inputs = follow(&context);
+    let views = inputs.views.clone();
     let publisher = compute(&context, inputs.clone(), facts.clone(), records);
     let health = Health {
         inputs,
+        pressures: follow_pressures(&context),
         runtime: runtime.clone(),
         board: context.peers().clone(),
         conditions: Arc::new(Conditions::default()),
@@ -98,7 +103,9 @@ pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
         health,
         reading: Arc::default(),
     };
-    let handlers = Handlers { publisher, node: Arc::new(node) };
+    let node = Arc::new(node);
+    cluster::start(&context, node.clone(), views, publisher.clone());
+    let handlers = Handlers { publisher, node };
     let result = context.serve(Routes::new(StatusdServer::new(handlers))).await;
     if result.is_ok() {
         // The last changes; it ends with the shutdown that has ended the server.
@@ -129,7 +136,7 @@ fn watch_runtime(
     let state = RuntimeState { name: runtime_name.clone(), ..RuntimeState::default() };
     let (state, runtime) = watch::channel(state);
     let host_ips = flags.node_ips().iter().map(IpAddr::to_string).collect();
-    let (node, facts) = watch::channel(NodeFacts { host_ips, runtime_name });
+    let (node, facts) = watch::channel(NodeFacts { host_ips, runtime_name, recursive_read_only: None });
     let reconciler = RuntimeWatch {
         client: ObserveClient::new(context.cri_channel()),
         addresses: move || flags.node_ips(),
@@ -185,6 +192,14 @@ fn compute(
 fn background(context: &Context, task: impl Future<Output = ()> + Send + 'static) {
     let shutdown = context.shutdown.clone();
     tokio::spawn(async move { shutdown.run_until_cancelled(task).await });
+}
+
+fn follow_pressures(context: &Context) -> Mirror<String, NodePressure> {
+    let evictd = PressuresClient::new(context.peer("evictd"));
+    Mirror::follow(context.channels.handle("evictd"), context.shutdown.clone(), move || {
+        let mut client = evictd.clone();
+        async move { client.watch_pressure(WatchRequest {}).await }
+    })
 }
 
 fn follow(context: &Context) -> Inputs {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bulkhead_api::convert::runtime_features_from_cri;
 use bulkhead_cri::{CriError, Observe, wire};
 use bulkhead_model::status::NodeFacts;
 use bulkhead_reconcile::{Next, Reconciler, Trigger};
@@ -89,6 +90,12 @@ impl<O: Observe, A> RuntimeWatch<O, A> {
             self.version_asked = Some(Instant::now());
         }
         let status = self.client.status().await?;
+        let recursive_read_only = Some(runtime_features_from_cri(&status).recursive_read_only());
+        self.node.send_if_modified(|node| {
+            let changed = node.recursive_read_only != recursive_read_only;
+            node.recursive_read_only = recursive_read_only;
+            changed
+        });
         self.state.send_modify(|state| {
             state.conditions = status.status.unwrap_or_default().conditions;
             state.handlers = status.runtime_handlers;

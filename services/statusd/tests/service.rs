@@ -7,9 +7,12 @@ mod peers;
 use std::time::Duration;
 
 use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::evictd::v1::pressures_server::{Pressures, PressuresServer};
+use bulkhead_api::evictd::v1::{NodePressure, PressureUpdate};
 use bulkhead_api::process::v1 as process;
 use bulkhead_api::statusd::v1 as wire;
-use bulkhead_ipc::{Mirror, PeerBoard, PeerChannel};
+use bulkhead_ipc::publisher::BoxStream;
+use bulkhead_ipc::{Mirror, PeerBoard, PeerChannel, Publisher};
 use bulkhead_model::decision::Stage;
 use bulkhead_testkit::TestNode;
 use bulkhead_testkit::cri::{FakeRuntime, Method};
@@ -18,6 +21,7 @@ use process::process_client::ProcessClient;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+use tonic::service::Routes;
 use wire::statusd_client::StatusdClient;
 
 use peers::{Fake, item, ready, running};
@@ -336,4 +340,67 @@ async fn a_machine_that_does_not_answer_costs_the_call_and_nothing_else() {
     within("the node is there", async || client.get_node(wire::GetNodeRequest {}).await.is_ok()).await;
     stop.cancel();
     tokio::time::timeout(BOUND, ended).await.expect("statusd stops").unwrap();
+}
+
+struct FakePressures(Publisher<String, NodePressure>);
+
+#[tonic::async_trait]
+impl Pressures for FakePressures {
+    type WatchPressureStream = BoxStream<PressureUpdate>;
+    async fn watch_pressure(
+        &self,
+        _: tonic::Request<WatchRequest>,
+    ) -> Result<tonic::Response<Self::WatchPressureStream>, Status> {
+        Ok(tonic::Response::new(self.0.subscribe()))
+    }
+}
+
+impl Bench {
+    async fn until_peer_is_lost(&self, name: &str) {
+        within(&format!("{name} is lost"), async || {
+            let peers = self.process_status().await.unwrap().peers;
+            peers.iter().any(|peer| peer.name == name && !peer.connected)
+        })
+        .await;
+    }
+
+    /// Status and reason of the node's condition.
+    async fn condition(&self, name: &str) -> (String, String) {
+        let node = self.node_object().await;
+        let all = node.pointer("/status/conditions").and_then(Value::as_array).unwrap();
+        let is = |condition: &&Value| condition.get("type").and_then(Value::as_str) == Some(name);
+        let found = all.iter().find(is).unwrap();
+        let text = |field: &str| found.get(field).and_then(Value::as_str).unwrap().to_owned();
+        (text("status"), text("reason"))
+    }
+}
+
+#[tokio::test]
+async fn pressures_are_the_nodes_conditions_and_stay_while_evictd_is_away() {
+    let bench = bench().await;
+    let (none, full) = (("False", "KubeletHasNoDiskPressure"), ("True", "KubeletHasDiskPressure"));
+    let is = async |wanted: (&str, &str)| {
+        within(&format!("DiskPressure is {wanted:?}"), async || {
+            let found = bench.condition("DiskPressure").await;
+            (found.0.as_str(), found.1.as_str()) == wanted
+        })
+        .await;
+    };
+    let process = bench.start().await;
+    is(none).await;
+    let pressures = Publisher::new(bench.node.shutdown.clone());
+    let condition = "DiskPressure".to_owned();
+    pressures.upsert(condition.clone(), NodePressure { condition: condition.clone() });
+    pressures.open();
+    let serve = || Routes::new(PressuresServer::new(FakePressures(pressures.clone())));
+    let evictd = bench.node.fake_peer("evictd", serve()).await;
+    is(full).await;
+    evictd.cancel();
+    bench.until_peer_is_lost("evictd").await;
+    is(full).await;
+    assert_eq!(bench.condition("MemoryPressure").await.0, "False");
+    pressures.remove(&condition);
+    let _evictd = bench.node.fake_peer("evictd", serve()).await;
+    is(none).await;
+    process.stop().await;
 }

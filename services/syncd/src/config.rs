@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bulkhead_cgroup::CgroupPath;
+use bulkhead_config::KubeletConfiguration;
 use bulkhead_model::admission::Node;
 use bulkhead_model::capacity::{Limits, allocatable};
 use bulkhead_model::dns::ClusterDns;
 use bulkhead_model::quantity::{Format, Quantity};
-use bulkhead_model::resources::{self, CgroupSettings};
+use bulkhead_model::resources::{self, CgroupSettings, MemoryQos};
 use bulkhead_model::sysctl;
 use bulkhead_service::{Context, ServiceError};
 
@@ -53,8 +54,10 @@ pub struct Settings {
     pub cgroups: CgroupSettings,
     /// What the node offers to pods.
     pub node: Node,
-    /// What of the node shapes every container.
+    /// What of the node shapes every container. What depends on its cgroups is filled in once they are known.
     pub traits: NodeTraits,
+    /// What the configuration says about keeping and throttling memory; done on cgroup v2 alone.
+    pub memory_qos: MemoryQos,
     /// For pods' names.
     pub names: NameSettings,
     /// CPUs that pods may use: what a container without a limit is told.
@@ -118,6 +121,7 @@ impl Settings {
                 pids_limit: (config.pod_pids_limit > 0).then_some(config.pod_pids_limit),
                 memory_capacity_bytes: memory,
             },
+            memory_qos: memory_qos(config, usable("memory")),
             cpus: usable("cpu").unwrap_or(nothing),
             memory: usable("memory").unwrap_or(nothing),
             node,
@@ -126,6 +130,7 @@ impl Settings {
                 seccomp_default: config.seccomp_default,
                 huge_pages: machine.huge_pages.keys().copied().collect(),
                 bounds_swap: false,
+                memory_qos: MemoryQos::default(),
             },
             names: NameSettings {
                 cluster: ClusterDns {
@@ -136,5 +141,42 @@ impl Settings {
             },
             node_ips: flags.node_ips().iter().map(IpAddr::to_string).collect(),
         })
+    }
+}
+
+/// `memoryThrottlingFactor` and `memoryReservationPolicy`, unless the feature is switched off.
+fn memory_qos(config: &KubeletConfiguration, allocatable: Option<Quantity>) -> MemoryQos {
+    if config.feature_gates.get("MemoryQoS") == Some(&false) {
+        return MemoryQos::default();
+    }
+    MemoryQos {
+        throttling_factor: config.memory_throttling_factor,
+        tiered_reservation: config.memory_reservation_policy == "TieredReservation",
+        allocatable_bytes: allocatable.and_then(|bytes| u64::try_from(bytes.value()).ok()).unwrap_or(0),
+        page_bytes: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_kept_and_throttled_only_where_that_is_asked_for() {
+        let config = |gate: Option<bool>| KubeletConfiguration {
+            memory_throttling_factor: Some(0.9),
+            memory_reservation_policy: "TieredReservation".to_owned(),
+            feature_gates: gate.map(|on| ("MemoryQoS".to_owned(), on)).into_iter().collect(),
+            ..Default::default()
+        };
+        let of = |config: &KubeletConfiguration| {
+            let found = memory_qos(config, Quantity::parse("1Gi").ok());
+            (found.throttling_factor, found.tiered_reservation)
+        };
+        assert_eq!(of(&KubeletConfiguration::default()), (None, false));
+        assert_eq!(of(&config(None)), (Some(0.9), true));
+        assert_eq!(of(&config(Some(true))), (Some(0.9), true));
+        assert_eq!(of(&config(Some(false))), (None, false));
+        assert_eq!(memory_qos(&config(None), Quantity::parse("1Gi").ok()).allocatable_bytes, 1 << 30);
     }
 }

@@ -12,7 +12,8 @@ pub use volume_mounts::{SubPath, sub_paths};
 use std::path::{Path, PathBuf};
 
 use bulkhead_cri::wire;
-use bulkhead_model::spec;
+use bulkhead_model::resources::MemoryQos;
+use bulkhead_model::{names, spec};
 use k8s_openapi::api::core::v1::Pod;
 
 /// What of the node shapes every container.
@@ -26,11 +27,13 @@ pub struct NodeTraits {
     pub huge_pages: Vec<u64>,
     /// Whether `memory.swap.max` is there to keep containers from swapping.
     pub bounds_swap: bool,
+    /// How memory is kept and throttled; nothing of it on cgroup v1.
+    pub memory_qos: MemoryQos,
 }
 
-/// Folder of a pod's logs beneath `podLogsDir`, as the kubelet names it.
+/// Folder of a pod's logs beneath `podLogsDir`.
 pub fn pod_log_dir(pod_logs_dir: &Path, namespace: &str, name: &str, uid: &str) -> PathBuf {
-    pod_logs_dir.join(format!("{namespace}_{name}_{uid}"))
+    pod_logs_dir.join(names::pod_log_folder(namespace, name, uid))
 }
 
 /// Namespaces of a pod's sandbox and containers.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bulkhead_cgroup::{Ceiling, CgroupManager, CgroupName, Limits, PodCgroup, QosTier, Removal};
-use bulkhead_model::resources;
+use bulkhead_model::capacity::huge_page_name;
+use bulkhead_model::resources::{self, Protection};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::config::Settings;
@@ -57,9 +58,7 @@ impl Folders {
         let in_cgroup = |source| PodError::Cgroup { uid: self.uid.clone(), source };
         let name = CgroupName::Pod(self.cgroup.clone());
         self.cgroups.create(&name).map_err(in_cgroup)?;
-        self.cgroups
-            .apply(&name, &limits(&resources::pod_cgroup(pod, &settings.cgroups)))
-            .map_err(in_cgroup)?;
+        self.cgroups.apply(&name, &limits(pod, settings)).map_err(in_cgroup)?;
         Ok(())
     }
 
@@ -167,7 +166,11 @@ pub fn qos_tier(pod: &Pod) -> QosTier {
     }
 }
 
-fn limits(pod: &resources::PodCgroup) -> Limits {
+fn limits(pod: &Pod, settings: &Settings) -> Limits {
+    let traits = &settings.traits;
+    let Protection { min, low } = traits.memory_qos.of_pod(pod);
+    let huge_pages = resources::pod_huge_pages(pod, &traits.huge_pages);
+    let pod = resources::pod_cgroup(pod, &settings.cgroups);
     let ceiling = |value: Option<i64>| match value.and_then(|v| u64::try_from(v).ok()) {
         Some(value) if value > 0 => Some(Ceiling::At(value)),
         _ => Some(Ceiling::Unlimited),
@@ -178,5 +181,8 @@ fn limits(pod: &resources::PodCgroup) -> Limits {
         cpu_period_us: Some(pod.cpu_period_us),
         memory_limit_bytes: ceiling(pod.memory_limit_bytes),
         pids_max: ceiling(pod.pids_limit),
+        memory_min: traits.memory_qos.tiered_reservation.then_some(min),
+        memory_low: traits.memory_qos.tiered_reservation.then_some(low),
+        huge_pages: huge_pages.into_iter().map(|(size, bytes)| (huge_page_name(size), bytes)).collect(),
     }
 }

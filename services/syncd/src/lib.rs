@@ -6,6 +6,7 @@
 mod config;
 mod cri_config;
 mod error;
+mod evictions;
 mod folders;
 mod grpc;
 mod housekeeping;
@@ -26,11 +27,14 @@ mod worker;
 use std::sync::Arc;
 
 use bulkhead_api::common::v1::WatchRequest;
+use bulkhead_api::evictd::v1::NodePressure;
+use bulkhead_api::evictd::v1::pressures_client::PressuresClient;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
+use bulkhead_api::syncd::v1::eviction_server::EvictionServer;
 use bulkhead_api::syncd::v1::submissions_server::SubmissionsServer;
 use bulkhead_api::syncd::v1::syncd_server::SyncdServer;
-use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, Mounts};
+use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, Mounts, Version};
 use bulkhead_cri::RunClient;
 use bulkhead_ipc::Mirror;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
@@ -39,12 +43,13 @@ use tokio::sync::{Semaphore, watch};
 use tonic::service::Routes;
 
 use crate::config::{PARALLEL_STARTS, PARALLEL_STOPS, Settings};
+use crate::evictions::Evictions;
 use crate::grpc::SyncdService;
 use crate::housekeeping::Housekeeping;
 use crate::links::LogLinks;
 use crate::manager::Manager;
 use crate::measures::Measures;
-use crate::peers::Peers;
+use crate::peers::{PeerChannels, Peers};
 use crate::source::{Board, FollowFiles, FollowUrl, Kind, Submissions};
 use crate::state::Records;
 use crate::views::Views;
@@ -62,6 +67,9 @@ impl Service for Syncd {
         let cgroups = Arc::new(cgroup_tree(&settings)?);
         let kubepods = cgroups.layout().path(&CgroupName::Kubepods);
         settings.traits.bounds_swap = machine::bounds_swap(cgroups.mounts(), &kubepods);
+        if cgroups.mounts().version() == Version::V2 {
+            settings.traits.memory_qos = settings.memory_qos;
+        }
         let records = Records::open(&context.own_state_dir());
         let check = context.check("pod records");
         check.good();
@@ -82,14 +90,16 @@ impl Service for Syncd {
         let desired = board.subscribe();
         let deps = Arc::new(Deps {
             runtime: RunClient::new(context.cri_channel(), settings.runtime_timeout),
-            peers: Peers::new(
-                context.peer("pleg"),
-                context.peer("volumed"),
-                context.peer("imaged"),
-                context.peer("prober"),
-            ),
+            peers: Peers::new(PeerChannels {
+                pleg: context.peer("pleg"),
+                volumed: context.peer("volumed"),
+                imaged: context.peer("imaged"),
+                prober: context.peer("prober"),
+                statusd: context.peer("statusd"),
+            }),
             runtime_pods: follow_runtime(&context),
             probes: follow_probes(&context),
+            pressures: follow_pressures(&context),
             views: views.clone(),
             records,
             measures: Measures::new(&context.metrics),
@@ -113,11 +123,14 @@ impl Service for Syncd {
             status,
             shutdown.clone().cancelled_owned(),
         ));
-        let manager = Manager::new(deps, desired.clone(), context.check("pods"));
+        let (evictions, evicted) = Evictions::new(views.clone(), deps.records.clone());
+        let manager = Manager::new(deps, desired.clone(), evicted, context.check("pods"));
         let manage = manager.run(shutdown);
         context.ready();
         let service = SyncdService { views, desired };
-        let routes = Routes::new(SyncdServer::new(service)).add_service(SubmissionsServer::new(submissions));
+        let routes = Routes::new(SyncdServer::new(service))
+            .add_service(SubmissionsServer::new(submissions))
+            .add_service(EvictionServer::new(evictions));
         let (served, ()) = tokio::join!(context.serve(routes), manage);
         // The last changes; it ends with the shutdown that has ended the server.
         if served.is_ok() {
@@ -181,6 +194,14 @@ fn follow_runtime(context: &Context) -> Mirror<String, bulkhead_model::runtime::
     Mirror::follow(context.channels.handle("pleg"), context.shutdown.clone(), move || {
         let mut client = client.clone();
         async move { client.watch_pods(WatchRequest {}).await }
+    })
+}
+
+fn follow_pressures(context: &Context) -> Mirror<String, NodePressure> {
+    let client = PressuresClient::new(context.peer("evictd"));
+    Mirror::follow(context.channels.handle("evictd"), context.shutdown.clone(), move || {
+        let mut client = client.clone();
+        async move { client.watch_pressure(WatchRequest {}).await }
     })
 }
 

@@ -10,8 +10,10 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use bulkhead_ipc::Mirror;
+use bulkhead_ipc::said::Said;
 use bulkhead_ipc::table::Since;
 use bulkhead_model::runtime::{Container, ContainerState, RuntimePod};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Name of the folder, beside that of pods' logs.
@@ -23,6 +25,8 @@ const NAME_BYTES: usize = 255 - SUFFIX.len();
 
 /// Wait before what the disk refused is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// How often the same refusal is said.
+const SAY_AGAIN: Duration = Duration::from_secs(300);
 
 /// By name: where it leads.
 type Links = BTreeMap<String, PathBuf>;
@@ -63,6 +67,7 @@ impl LogLinks {
         let mut there = BTreeMap::<String, Links>::new();
         // What is still to do; `begin` comes first.
         let (mut left, mut begun, mut failed) = (Work::default(), false, false);
+        let said = Said::every(SAY_AGAIN);
         loop {
             // All arms are cancel-safe: changes that lose the race are told the next time.
             let since = tokio::select! {
@@ -82,8 +87,7 @@ impl LogLinks {
             match done.await.map_err(std::io::Error::other).and_then(|done| done) {
                 Ok(()) => (left, begun, failed) = (Work::default(), true, false),
                 Err(error) => {
-                    // Said once, not with every try.
-                    if !failed {
+                    if said.is_news(&error.to_string(), Instant::now()) {
                         tracing::warn!(dir = %self.dir.display(), %error, "links to containers' logs are missing there");
                     }
                     failed = true;

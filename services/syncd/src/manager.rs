@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bulkhead_base::chain;
-use bulkhead_cgroup::{CgroupName, Limits, QosTier};
-use bulkhead_model::admission::admit;
+use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, QosTier, Version};
+use bulkhead_model::admission::{admit, admit_under_pressure};
+use bulkhead_model::eviction::Condition;
+use bulkhead_model::names;
+use bulkhead_model::resources::{self, NodeProtection};
 use bulkhead_model::runtime::RuntimePod;
-use bulkhead_model::{names, resources};
 use bulkhead_service::Check;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -27,15 +29,50 @@ pub struct Manager {
     desired: watch::Receiver<Option<Arc<Desired>>>,
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<String>,
-    /// CPU shares that the burstable class was last given.
-    burstable: u64,
+    /// UIDs of pods that were just evicted.
+    evicted: mpsc::Receiver<String>,
+    /// What the cgroups above the pods' were last given.
+    given: Option<Given>,
     check: Check,
+}
+
+/// What the pods ask for together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Given {
+    /// Of the burstable class.
+    shares: u64,
+    memory: NodeProtection,
+}
+
+impl Given {
+    /// Blocks. Memory is set on cgroup v2 alone, and even when nothing is protected any more: an earlier configuration may have
+    /// done so.
+    fn apply(self, cgroups: &CgroupManager) {
+        let v2 = cgroups.mounts().version() == Version::V2;
+        let class = Limits {
+            cpu_shares: Some(self.shares),
+            memory_low: v2.then_some(self.memory.burstable),
+            ..Default::default()
+        };
+        let all = Limits { memory_min: v2.then_some(self.memory.kubepods_min()), ..Default::default() };
+        for (name, limits) in [(CgroupName::Kubepods, all), (CgroupName::Burstable, class)] {
+            if let Err(error) = cgroups.apply(&name, &limits) {
+                tracing::warn!(error = %chain(&error), given = ?self, "the share of all pods, or of their class, is not set");
+            }
+        }
+    }
 }
 
 impl Manager {
     /// Nothing runs before [`Manager::run`].
-    pub fn new(deps: Arc<Deps>, desired: watch::Receiver<Option<Arc<Desired>>>, check: Check) -> Self {
-        Self { deps, desired, workers: BTreeMap::new(), tasks: JoinSet::new(), burstable: 0, check }
+    pub fn new(
+        deps: Arc<Deps>,
+        desired: watch::Receiver<Option<Arc<Desired>>>,
+        evicted: mpsc::Receiver<String>,
+        check: Check,
+    ) -> Self {
+        let (workers, tasks) = (BTreeMap::new(), JoinSet::new());
+        Self { deps, desired, workers, tasks, evicted, given: None, check }
     }
 
     /// Manages until `shutdown`; the workers then stop where they are, and pods go on running.
@@ -45,7 +82,7 @@ impl Manager {
         self.check.bad("waiting for the first list of the runtime's pods from pleg");
         loop {
             self.follow_plan();
-            self.share_cpu();
+            self.give();
             if !self.deps.views.status.is_open() && self.is_informed() && self.is_whole() {
                 self.deps.views.open();
                 self.check.good();
@@ -71,6 +108,7 @@ impl Manager {
                         self.wake(&result.pod_uid);
                     }
                 }
+                Some(uid) = self.evicted.recv() => self.interrupt(&uid),
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.ended(ended),
             }
         }
@@ -136,9 +174,11 @@ impl Manager {
             return;
         }
         let taken = self.taken();
-        let Err(rejection) = admit(pod, taken.iter().map(|pod| &**pod), &self.deps.settings.node) else {
-            return;
-        };
+        let pressures = self.deps.pressures.snapshot();
+        let pressures = pressures.keys().filter_map(|condition| Condition::parse(condition)).collect();
+        let admitted = admit_under_pressure(pod, &pressures)
+            .and_then(|()| admit(pod, taken.iter().map(|pod| &**pod), &self.deps.settings.node));
+        let Err(rejection) = admitted else { return };
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let (namespace, name) = full_name(pod);
         tracing::warn!(
@@ -148,7 +188,7 @@ impl Manager {
             reason = rejection.reason,
             "{rejection}"
         );
-        let failed = Some(Failure { reason: rejection.reason, message: rejection.message });
+        let failed = Some(Failure::new(rejection.reason, rejection.message));
         self.deps.records.set(&uid, Some(PodRecord { failed, ..PodRecord::new(self.deps.clock.now()) }));
     }
 
@@ -162,22 +202,22 @@ impl Manager {
         pods
     }
 
-    /// The burstable class' share of the CPUs is what its pods ask for together.
-    fn share_cpu(&mut self) {
+    /// The cgroups above the pods' get what their pods ask for together.
+    fn give(&mut self) {
         let pods = self.taken();
         let burstable = pods.iter().map(|pod| &**pod).filter(|pod| qos_tier(pod) == QosTier::Burstable);
-        let shares = resources::burstable_shares(burstable);
-        if shares == self.burstable {
+        let qos = &self.deps.settings.traits.memory_qos;
+        let given = Given {
+            shares: resources::burstable_shares(burstable),
+            memory: qos.of_node(pods.iter().map(|pod| &**pod)),
+        };
+        if self.given == Some(given) {
             return;
         }
-        self.burstable = shares;
+        self.given = Some(given);
+        self.deps.measures.memory_protected(given.memory);
         let cgroups = self.deps.cgroups.clone();
-        tokio::task::spawn_blocking(move || {
-            let limits = Limits { cpu_shares: Some(shares), ..Default::default() };
-            if let Err(error) = cgroups.apply(&CgroupName::Burstable, &limits) {
-                tracing::warn!(error = %chain(&error), shares, "CPU shares of the burstable class not set");
-            }
-        });
+        tokio::task::spawn_blocking(move || given.apply(&cgroups));
     }
 
     fn start(&mut self, pod: Arc<Pod>, wanted: Control) {
@@ -199,6 +239,13 @@ impl Manager {
     fn wake(&self, uid: &str) {
         if let Some(worker) = self.workers.get(uid) {
             worker.waker.wake();
+        }
+    }
+
+    /// As [`Manager::wake`], and what the worker waits for meanwhile, such as a hook, is given up.
+    fn interrupt(&self, uid: &str) {
+        if let Some(worker) = self.workers.get(uid) {
+            worker.control.send_modify(|_| {});
         }
     }
 

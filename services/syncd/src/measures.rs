@@ -1,11 +1,14 @@
 //! What syncd counts and measures, under the kubelet's names.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bulkhead_api::process::v1::MetricFamily;
 use bulkhead_model::decision::Stage;
+use bulkhead_model::resources::NodeProtection;
 use bulkhead_model::spec::ContainerKind;
+use bulkhead_model::start_time::StartTimes;
 use bulkhead_service::{Counter, Desc, Gauge, Histogram, Metrics, SECONDS};
 
 use crate::source::Desired;
@@ -40,6 +43,10 @@ pub struct Measures {
     pass: Histogram,
     worker_start: Histogram,
     pod_start: Histogram,
+    total_start: Histogram,
+    own_start: Histogram,
+    first_start: Gauge,
+    started_network: Arc<AtomicBool>,
     containers: Histogram,
     pods: Counter,
     pod_errors: Counter,
@@ -51,6 +58,8 @@ pub struct Measures {
     orphans: Counter,
     cleaned: Gauge,
     not_cleaned: Gauge,
+    memory_min: Gauge,
+    memory_low: Gauge,
 }
 
 const fn desc(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Desc {
@@ -82,6 +91,24 @@ impl Measures {
                 &[],
                 STARTS,
             ),
+            total_start: seconds(
+                "kubelet_pod_start_total_duration_seconds",
+                "Time from a pod's creation to the start of everything in it, in seconds. Without static pods.",
+                &[],
+                STARTS,
+            ),
+            own_start: seconds(
+                "kubelet_pod_start_sli_duration_seconds",
+                "Time from a pod's creation to the start of everything in it, in seconds, without pulls of its images and \
+                 runs of its init containers. Without static pods.",
+                &[],
+                STARTS,
+            ),
+            first_start: gauge(
+                "kubelet_first_network_pod_start_sli_duration_seconds",
+                "As kubelet_pod_start_sli_duration_seconds, of the first pod with a network of its own; 0: none yet.",
+            ),
+            started_network: Arc::default(),
             containers: metrics
                 .histogram(desc("kubelet_containers_per_pod_count", "Containers of a pod.", &[]), CONTAINERS),
             pods: count("kubelet_started_pods_total", "Sandboxes that were to be made.", &[]),
@@ -121,6 +148,14 @@ impl Measures {
                 "kubelet_orphan_pod_cleaned_volumes_errors",
                 "Pods whose left-over volumes the last look could not remove.",
             ),
+            memory_min: gauge(
+                "kubelet_memory_qos_node_memory_min_bytes",
+                "Memory of guaranteed pods that is never reclaimed, in bytes.",
+            ),
+            memory_low: gauge(
+                "kubelet_memory_qos_node_memory_low_bytes",
+                "Memory of burstable pods that is reclaimed last, in bytes.",
+            ),
         }
     }
 
@@ -144,6 +179,15 @@ impl Measures {
     /// Everything of a pod that was seen this long ago was started.
     pub fn pod_started(&self, after: Duration) {
         self.pod_start.observe(&[], after.as_secs_f64());
+    }
+
+    /// Everything of a pod that counts was started.
+    pub fn pod_start_took(&self, times: StartTimes) {
+        self.total_start.observe(&[], times.total.as_secs_f64());
+        self.own_start.observe(&[], times.own.as_secs_f64());
+        if times.network && !self.started_network.swap(true, Ordering::Relaxed) {
+            self.first_start.set(&[], times.own.as_secs_f64());
+        }
     }
 
     /// The runtime was asked for a sandbox.
@@ -178,6 +222,14 @@ impl Measures {
     /// A pod that only the runtime knew is ended.
     pub fn orphan_found(&self) {
         self.orphans.add_one(&[]);
+    }
+
+    /// What pods are promised of the memory.
+    pub fn memory_protected(&self, memory: NodeProtection) {
+        #[expect(clippy::cast_precision_loss, reason = "bytes of memory are far below 2^53")]
+        let bytes = |bytes: u64| bytes as f64;
+        self.memory_min.set(&[], bytes(memory.guaranteed));
+        self.memory_low.set(&[], bytes(memory.burstable));
     }
 
     /// What a look for left-over volumes came to.
@@ -236,4 +288,25 @@ pub fn now(views: &Views, desired: Option<&Arc<Desired>>) -> Vec<MetricFamily> {
 
 fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_pod_with_a_network_is_told_for_good() {
+        let metrics = Metrics::default();
+        let measures = Measures::new(&metrics);
+        for (seconds, network) in [(1, false), (2, true), (3, true)] {
+            let own = Duration::from_secs(seconds);
+            measures.pod_start_took(StartTimes { total: own * 2, own, network });
+        }
+        let families = metrics.gather();
+        let family = |name: &str| families.iter().find(|family| family.name == name).unwrap();
+        let value = |name: &str| family(name).series[0].value;
+        assert!((value("kubelet_first_network_pod_start_sli_duration_seconds") - 2.0).abs() < 1e-9);
+        assert!((value("kubelet_pod_start_sli_duration_seconds") - 6.0).abs() < 1e-9, "the sum");
+        assert!((value("kubelet_pod_start_total_duration_seconds") - 12.0).abs() < 1e-9);
+    }
 }

@@ -4,20 +4,29 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bulkhead_api::convert::{HookCall, hook_call_to_wire, runtime_pod_from_wire};
+use bulkhead_api::common::v1::{Part, WatchRequest};
+use bulkhead_api::convert::{HookCall, hook_call_to_wire, runtime_features_from_wire, runtime_pod_from_wire};
 use bulkhead_api::imaged::v1 as imaged;
 use bulkhead_api::pleg::v1 as pleg;
 use bulkhead_api::prober::v1 as prober;
+use bulkhead_api::statusd::v1 as statusd;
 use bulkhead_api::volumed::v1 as volumed;
 use bulkhead_ipc::PeerChannel;
 use bulkhead_ipc::status::{Reaction, reaction, with_deadline};
+use bulkhead_model::phase::Phase;
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::runtime_features::RuntimeFeatures;
+use k8s_openapi::api::core::v1::PodStatus;
 use tonic::{Code, Status};
 
 use crate::cri_config::SubPath;
 use crate::error::PodError;
 
 const OBSERVE: Duration = Duration::from_secs(10);
+const FEATURES: Duration = Duration::from_secs(5);
+/// Largest message of statusd. One holds up to 128 statuses.
+const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+const STATUSES: Duration = Duration::from_secs(10);
 const VOLUMES: Duration = Duration::from_secs(30);
 /// How much longer than a hook its answer is waited for.
 const HOOK_MARGIN: Duration = Duration::from_secs(10);
@@ -29,6 +38,22 @@ pub struct Peers {
     volumed: volumed::volumed_client::VolumedClient<PeerChannel>,
     imaged: imaged::imaged_client::ImagedClient<PeerChannel>,
     hooks: prober::hooks_client::HooksClient<PeerChannel>,
+    statusd: statusd::statusd_client::StatusdClient<PeerChannel>,
+}
+
+/// Channels to them.
+#[derive(Clone, Debug)]
+pub struct PeerChannels {
+    /// To pleg.
+    pub pleg: PeerChannel,
+    /// To volumed.
+    pub volumed: PeerChannel,
+    /// To imaged.
+    pub imaged: PeerChannel,
+    /// To prober.
+    pub prober: PeerChannel,
+    /// To statusd.
+    pub statusd: PeerChannel,
 }
 
 /// The image that a container will run.
@@ -75,13 +100,35 @@ pub enum ImageAnswer {
 
 impl Peers {
     /// Over these channels.
-    pub fn new(pleg: PeerChannel, volumed: PeerChannel, imaged: PeerChannel, prober: PeerChannel) -> Self {
+    pub fn new(to: PeerChannels) -> Self {
         Self {
-            pleg: pleg::pleg_client::PlegClient::new(pleg),
-            volumed: volumed::volumed_client::VolumedClient::new(volumed),
-            imaged: imaged::imaged_client::ImagedClient::new(imaged),
-            hooks: prober::hooks_client::HooksClient::new(prober),
+            pleg: pleg::pleg_client::PlegClient::new(to.pleg),
+            volumed: volumed::volumed_client::VolumedClient::new(to.volumed),
+            imaged: imaged::imaged_client::ImagedClient::new(to.imaged),
+            hooks: prober::hooks_client::HooksClient::new(to.prober),
+            statusd: statusd::statusd_client::StatusdClient::new(to.statusd)
+                .max_decoding_message_size(MESSAGE_BYTES),
         }
+    }
+
+    /// Whether statusd has told that the pod is over. What is told is kept on disk before.
+    pub async fn is_told_over(&self, uid: &str) -> Result<bool, PodError> {
+        let told = async {
+            let mut stream = self.statusd.clone().watch_statuses(WatchRequest {}).await?.into_inner();
+            while let Some(message) = stream.message().await? {
+                let part = message.part();
+                if let Some(found) = message.upserts.into_iter().find(|status| status.pod_uid == uid) {
+                    return Ok(is_final(&found.status_json));
+                }
+                if part == Part::SnapshotEnd {
+                    break;
+                }
+            }
+            Ok(false)
+        };
+        let told = tokio::time::timeout(STATUSES, told).await;
+        told.unwrap_or_else(|_| Err(Status::deadline_exceeded("it did not tell all statuses in time")))
+            .map_err(|status| PodError::Peer { peer: "statusd", uid: uid.to_owned(), status })
     }
 
     /// Reads a pod from the runtime: newer than anything that was done before the call.
@@ -93,6 +140,15 @@ impl Peers {
             return Ok(RuntimePod { uid: uid.to_owned(), ..Default::default() });
         };
         runtime_pod_from_wire(pod).map_err(|error| failed(Status::data_loss(error.to_string())))
+    }
+
+    /// Asks the runtime, for this pod, what it can do.
+    pub async fn runtime_features(&self, uid: &str) -> Result<RuntimeFeatures, PodError> {
+        let request = with_deadline(pleg::GetRuntimeFeaturesRequest {}, FEATURES);
+        match self.pleg.clone().get_runtime_features(request).await {
+            Ok(answer) => Ok(runtime_features_from_wire(answer.into_inner())),
+            Err(status) => Err(PodError::Peer { peer: "pleg", uid: uid.to_owned(), status }),
+        }
     }
 
     /// Makes the pod's volumes ready; answers where each one is.
@@ -196,6 +252,30 @@ impl Peers {
                 let status = Status::data_loss("an answer without a result");
                 Err(PodError::Peer { peer: "imaged", uid, status })
             }
+        }
+    }
+}
+
+/// Whether this status, as the API's JSON, is that of a pod that is over.
+fn is_final(status: &[u8]) -> bool {
+    let phase = serde_json::from_slice::<PodStatus>(status).ok().and_then(|status| status.phase);
+    phase.and_then(|phase| Phase::parse(&phase)).is_some_and(Phase::is_final)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_phases_are_final() {
+        for (json, expected) in [
+            (r#"{"phase":"Failed"}"#, true),
+            (r#"{"phase":"Succeeded"}"#, true),
+            (r#"{"phase":"Running"}"#, false),
+            ("{}", false),
+            ("no JSON", false),
+        ] {
+            assert_eq!(is_final(json.as_bytes()), expected, "{json}");
         }
     }
 }

@@ -43,6 +43,19 @@ pub struct Failure {
     pub reason: String,
     /// For people.
     pub message: String,
+    /// How it is evicted, if that is why.
+    #[serde(default)]
+    pub eviction: Option<Eviction>,
+}
+
+/// How a pod is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Eviction {
+    /// Longest time that its containers get to stop.
+    pub grace_seconds: u64,
+    /// The node ran short; the pod broke no limit of its own.
+    pub disruption: bool,
 }
 
 /// How a hook ended.
@@ -53,6 +66,13 @@ pub enum HookEnd {
     Done,
     /// With this text; the container is stopped.
     Failed(String),
+}
+
+impl Failure {
+    /// Not by an eviction.
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into(), eviction: None }
+    }
 }
 
 impl PodRecord {
@@ -181,7 +201,8 @@ mod tests {
         let at = Timestamp::from_second(7).unwrap();
         let ends = [("c1", HookEnd::Done), ("c2", HookEnd::Failed("why".to_owned()))];
         let post_start = ends.map(|(id, end)| (id.to_owned(), end)).into();
-        let failed = Some(Failure { reason: "DeadlineExceeded".to_owned(), message: "late".to_owned() });
+        let eviction = Some(Eviction { grace_seconds: 1, disruption: true });
+        let failed = Some(Failure { eviction, ..Failure::new("DeadlineExceeded", "late") });
         PodRecord { failed, post_start, ..PodRecord::new(at) }
     }
 

@@ -34,15 +34,8 @@ fn of_container(container: &Container) -> Vec<&'static str> {
             found.push(name);
         }
     };
-    let stop_signal = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_ref());
-    note(stop_signal.is_some(), "lifecycle.stopSignal");
     note(container.volume_devices.as_ref().is_some_and(|list| !list.is_empty()), "volumeDevices");
     note(container.restart_policy_rules.as_ref().is_some_and(|list| !list.is_empty()), "restartPolicyRules");
-    for mount in container.volume_mounts.iter().flatten() {
-        // Whether the runtime can do it is not known here; with `Enabled` the runtime itself refuses what it cannot do.
-        let if_possible = mount.recursive_read_only.as_deref() == Some("IfPossible");
-        note(if_possible, "volumeMounts.recursiveReadOnly IfPossible");
-    }
     found
 }
 

@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bulkhead_api::convert::{ProbeItem, StatusItem};
-use bulkhead_api::syncd::v1::StatsView;
+use bulkhead_api::syncd::v1::{StatsContainer, StatsView, StatsVolume};
 use bulkhead_cgroup::{Layout, PodCgroup};
 use bulkhead_ipc::Publisher;
-use bulkhead_model::decision::Decision;
+use bulkhead_model::decision::{Decision, Stage};
+use bulkhead_model::eviction::{self, LocalLimits};
 use bulkhead_model::probe_view::ProbeView;
 use bulkhead_model::qos::QosClass;
+use bulkhead_model::quantity::Quantity;
 use bulkhead_model::resources;
+use bulkhead_model::spec::{self, ContainerKind};
 use bulkhead_model::status_view::StatusView;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio_util::sync::CancellationToken;
+
+/// The node's disk, as pods ask for it.
+const EPHEMERAL: &str = "ephemeral-storage";
 
 /// All views. Clones share them.
 #[derive(Clone, Debug)]
@@ -59,6 +65,11 @@ impl Views {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// The pod of this UID that has a worker.
+    pub fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    }
+
     /// All sources were read and every pod has been published once.
     pub fn open(&self) {
         self.status.open();
@@ -87,7 +98,8 @@ impl Views {
             traceparent: traceparent.to_owned(),
         };
         self.probes.upsert(uid.clone(), probes);
-        self.stats.upsert(uid, self.stats_view(pod, cgroup));
+        let over = decision.failed.is_some() || decision.stage != Stage::Syncing;
+        self.stats.upsert(uid, StatsView { over, ..self.stats_view(pod, cgroup) });
     }
 
     /// A pod is no more.
@@ -102,6 +114,18 @@ impl Views {
     fn stats_view(&self, pod: &Pod, cgroup: &PodCgroup) -> StatsView {
         let requests = resources::pod(pod).requests;
         let amount = |value: Option<i64>| value.and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+        let limits = LocalLimits::of(pod);
+        let text = |limit: Option<&Quantity>| limit.map(ToString::to_string).unwrap_or_default();
+        let apps = spec::containers(pod).into_iter().filter(|found| found.kind == ContainerKind::App);
+        let containers = apps.map(|found| {
+            let memory = resources::container(found.container).requests.memory;
+            StatsContainer {
+                name: found.name().to_owned(),
+                memory_request_bytes: amount(memory.map(|q| q.value())),
+                ephemeral_request_bytes: amount(ephemeral_request(found.container).map(|q| q.value())),
+                ephemeral_limit: text(limits.containers.get(found.name())),
+            }
+        });
         StatsView {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
@@ -111,6 +135,23 @@ impl Views {
             cpu_request_milli: amount(requests.cpu.map(|q| q.milli_value())),
             memory_request_bytes: amount(requests.memory.map(|q| q.value())),
             cgroup: self.layout.cgroup_parent(cgroup),
+            critical: eviction::is_critical(pod),
+            over: false,
+            ephemeral_request_bytes: amount(Some(resources::pod_other(pod, EPHEMERAL).value())),
+            ephemeral_limit: text(limits.pod.as_ref()),
+            containers: containers.collect(),
+            limited_volumes: limits
+                .empty_dirs
+                .iter()
+                .map(|(name, limit)| StatsVolume { name: name.clone(), size_limit: limit.to_string() })
+                .collect(),
         }
     }
+}
+
+/// A request that is missing is the limit, as the API server defaults it.
+fn ephemeral_request(container: &Container) -> Option<Quantity> {
+    let own = container.resources.as_ref()?;
+    let amount = |list| resources::amount(list, EPHEMERAL);
+    amount(own.requests.as_ref()).or(amount(own.limits.as_ref()))
 }

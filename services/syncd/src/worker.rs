@@ -7,6 +7,7 @@ mod backoff;
 mod hooks;
 mod messages;
 mod prune;
+mod release;
 mod start;
 mod sync;
 mod terminate;
@@ -18,15 +19,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::convert::probe_results_from_wire;
+use bulkhead_api::evictd::v1::NodePressure;
 use bulkhead_api::prober::v1::ContainerResult;
 use bulkhead_base::{Backoff, Clock, CrashBackoff, chain};
 use bulkhead_cgroup::{CgroupManager, PodCgroup, PodUid};
 use bulkhead_cri::RunClient;
+use bulkhead_ipc::said::Said;
 use bulkhead_ipc::{Mirror, trace};
 use bulkhead_model::decision::{Decision, Stage, Waiting};
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::probe::ProbeResults;
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::runtime_features::RuntimeFeatures;
 use bulkhead_model::{names, spec};
 use bulkhead_reconcile::{Wake, Waker, wake};
 use k8s_openapi::api::core::v1::Pod;
@@ -40,7 +44,7 @@ use crate::folders::{Folders, qos_tier};
 use crate::identity::Identity;
 use crate::measures::{Measures, Pass};
 use crate::peers::Peers;
-use crate::state::{PodRecord, Records};
+use crate::state::{Failure, PodRecord, Records};
 use crate::views::{Published, Views};
 
 /// First back-off of a container that ended (the kubelet's).
@@ -62,6 +66,8 @@ pub struct Deps {
     pub runtime_pods: Mirror<String, RuntimePod>,
     /// What prober found.
     pub probes: Mirror<String, ContainerResult>,
+    /// Pressures that evictd sees the node under. Until it told any there is none.
+    pub pressures: Mirror<String, NodePressure>,
     /// What is published.
     pub views: Views,
     /// What survives a restart.
@@ -114,14 +120,20 @@ pub struct Worker {
     volumes_of: Option<Arc<Pod>>,
     /// The pod's names, once they were read for its start.
     identity: Identity,
+    /// What the runtime can do, once that was asked for a pod that depends on it.
+    features: RuntimeFeatures,
     permit: Option<OwnedSemaphorePermit>,
     /// The pod is over by its own policy, and all that it used is gone.
     cleaned: bool,
-    /// What went wrong last, and when that was said.
-    complained: Option<(String, Instant)>,
+    /// What was said of what goes wrong.
+    said: Said,
     /// When all grace is used up, once the pod is being stopped.
     kill_by: Option<Instant>,
+    /// Longest grace that the pod gets, whatever it asks for: it is evicted.
+    shorter: Option<Duration>,
     traceparent: String,
+    /// How long was waited for images since the pod began to start.
+    pulls: Duration,
     /// Open until everything of the pod was started once.
     start_span: Option<tracing::Span>,
     deps: Arc<Deps>,
@@ -165,10 +177,9 @@ impl Worker {
             None => new_start(&uid, &full_name),
         };
         let failed = record.and_then(|record| record.failed);
-        let failed = failed.map(|failure| Waiting { reason: failure.reason, message: failure.message });
         let mut worker = Self {
             age: Duration::try_from(now.duration_since(started_at)).unwrap_or_default(),
-            decision: Decision { stage, failed, started_at: Some(started_at), ..Default::default() },
+            decision: Decision { stage, started_at: Some(started_at), ..Default::default() },
             published: None,
             acted: true,
             cleaned: false,
@@ -178,9 +189,12 @@ impl Worker {
             volumes: BTreeMap::new(),
             volumes_of: None,
             identity: Identity::default(),
+            features: RuntimeFeatures::default(),
             permit: None,
+            pulls: Duration::ZERO,
             kill_by: None,
-            complained: None,
+            shorter: None,
+            said: Said::every(SAY_AGAIN),
             uid,
             pod,
             cgroup,
@@ -191,6 +205,9 @@ impl Worker {
             control,
             wake: waiting,
         };
+        if let Some(failed) = failed {
+            worker.fails_with(failed);
+        }
         if sender.borrow().is_none() {
             worker.decision.stage = Stage::Terminating;
         }
@@ -264,12 +281,10 @@ impl Worker {
     }
 
     /// Says why a pass failed; what fails the same way again and again is said once a minute.
-    fn complain(&mut self, error: &PodError) {
+    fn complain(&self, error: &PodError) {
         let error = chain(error).to_string();
-        let known = self.complained.as_ref().filter(|(last, at)| *last == error && at.elapsed() < SAY_AGAIN);
-        if known.is_none() {
+        if self.said.is_news(&error, Instant::now()) {
             tracing::warn!(pod.uid = self.uid, pod.name = self.name(), error, "trying again");
-            self.complained = Some((error, Instant::now()));
         }
     }
 
@@ -291,6 +306,14 @@ impl Worker {
             decision: &self.decision,
             traceparent: &self.traceparent,
         });
+    }
+
+    /// The pod fails as a whole.
+    fn fails_with(&mut self, failure: Failure) {
+        let Failure { reason, message, eviction } = failure;
+        self.shorter = eviction.map(|eviction| Duration::from_secs(eviction.grace_seconds));
+        self.decision.disrupted = eviction.is_some_and(|eviction| eviction.disruption);
+        self.decision.failed = Some(Waiting { reason, message });
     }
 
     /// Reads the pod from the runtime, newer than anything that was done so far.

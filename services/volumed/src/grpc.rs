@@ -3,8 +3,8 @@
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::volumed::v1::volumed_server::Volumed;
 use bulkhead_api::volumed::v1::{
-    PodVolumesUpdate, SetUpPodRequest, SetUpPodResponse, SetUpSubPathsRequest, SetUpSubPathsResponse,
-    TearDownPodRequest, TearDownPodResponse,
+    MeasurePodRequest, PodVolumes, PodVolumesUpdate, SetUpPodRequest, SetUpPodResponse, SetUpSubPathsRequest,
+    SetUpSubPathsResponse, TearDownPodRequest, TearDownPodResponse,
 };
 use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::status::to_status;
@@ -54,6 +54,12 @@ impl Volumed for Grpc {
         let uid = PodUid::parse(&request.into_inner().pod_uid).map_err(|error| to_status(&error))?;
         let answer = self.volumes.tear_down(uid).await.map_err(|error| to_status(&error))?;
         Ok(Response::new(answer))
+    }
+
+    async fn measure_pod(&self, request: Request<MeasurePodRequest>) -> Result<Response<PodVolumes>, Status> {
+        let uid = PodUid::parse(&request.into_inner().pod_uid).map_err(|error| to_status(&error))?;
+        let answer = self.volumes.measure_pod(&uid).await.map_err(|error| to_status(&error))?;
+        answer.map(Response::new).ok_or_else(|| Status::not_found("the pod has no volumes here"))
     }
 
     async fn watch_volumes(

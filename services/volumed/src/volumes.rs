@@ -278,6 +278,16 @@ impl Volumes {
         each.collect()
     }
 
+    /// Measures every volume of a pod, and tells what is known of them then; `None` for a pod without.
+    pub(crate) async fn measure_pod(&self, uid: &PodUid) -> Result<Option<PodVolumes>, Error> {
+        let uid = uid.to_string();
+        let Some(pod) = self.0.standing.get(&uid) else { return Ok(None) };
+        for volume in pod.volumes.iter().filter(|volume| volume.plugin != HOST_PATH_PLUGIN) {
+            self.measure(&uid, volume.clone()).await?;
+        }
+        Ok(self.0.standing.get(&uid).map(|pod| (*pod).clone()))
+    }
+
     /// Measures one volume and publishes what it holds.
     pub(crate) async fn measure(&self, uid: &str, volume: MountedVolume) -> Result<(), Error> {
         let uid = PodUid::parse(uid)?;

@@ -45,10 +45,14 @@ impl Disk {
         std::fs::remove_dir_all(self.at.join(FILLER)).expect("the filler goes");
     }
 
-    /// Makes it read-only, or writable again.
-    pub fn set_writable(&self, writable: bool) {
-        let flags = if writable { MsFlags::empty() } else { MsFlags::MS_RDONLY };
-        self.remount(flags).expect("the disk takes it");
+    /// Makes it read-only.
+    pub fn forbid_writes(&self) {
+        self.remount(MsFlags::MS_RDONLY).expect("the disk takes it");
+    }
+
+    /// Makes it writable again.
+    pub fn allow_writes(&self) {
+        self.remount(MsFlags::empty()).expect("the disk takes it");
     }
 
     /// Makes it what it was at first, as far as that goes.

@@ -21,12 +21,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::cluster::Cluster;
 use crate::disk::Disk;
 use crate::wait;
 
 /// The processes of a node.
-pub const PROCESSES: [&str; 9] =
-    ["crigate", "evictd", "gateway", "imaged", "pleg", "prober", "statusd", "syncd", "volumed"];
+pub const PROCESSES: [&str; 10] =
+    ["apigate", "crigate", "evictd", "gateway", "imaged", "pleg", "prober", "statusd", "syncd", "volumed"];
 
 /// The launcher's flag that leaves pods running.
 const KEEP_PODS: &str = "--keep-pods";
@@ -76,15 +77,36 @@ impl RealNode {
         self.disks.iter().find(|disk| disk.at == at).expect("a disk at this place")
     }
 
+    /// As [`RealNode::up`], as `node-a` of a cluster.
+    pub async fn up_in(cluster: &Cluster, flags: &[&str]) -> Self {
+        let kubeconfig = cluster.kubeconfig();
+        let kubeconfig = kubeconfig.to_string_lossy();
+        let flags = [&["--kubeconfig", &kubeconfig], flags].concat();
+        let node = Self::launched(state_folder(), Vec::new(), "private", &flags);
+        let overlay = node.state().join("config.d/50-launcher.conf");
+        wait::until("the launcher has a configuration", async || overlay.exists().then_some(())).await;
+        let network = Path::new("/run/netns").join(node.id());
+        wait::until("the node has a network", async || network.exists().then_some(())).await;
+        cluster.connect(&node.id());
+        node.healthy().await;
+        node.import_images();
+        node
+    }
+
     async fn start(runtime: &str, flags: &[&str]) -> Self {
         Self::start_in(state_folder(), Vec::new(), runtime, flags).await
     }
 
     async fn start_in(state: tempfile::TempDir, disks: Vec<Disk>, runtime: &str, flags: &[&str]) -> Self {
+        let node = Self::launched(state, disks, runtime, flags);
+        node.healthy().await;
+        node
+    }
+
+    fn launched(state: tempfile::TempDir, disks: Vec<Disk>, runtime: &str, flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut node = Self { state, launcher: None, runtime: runtime.to_owned(), flags, clean: true, disks };
         node.launch();
-        node.healthy().await;
         node
     }
 

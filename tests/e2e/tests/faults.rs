@@ -206,11 +206,11 @@ async fn a_read_only_disk_makes_changes_wait_and_harms_nothing_that_is_there() {
     node.ready("old").await;
     let before = settled(&node).await;
     for disk in disks {
-        node.disk(disk).set_writable(false);
+        node.disk(disk).forbid_writes();
     }
     changes_wait(&node, "Read-only file system", &before).await;
     for disk in disks {
-        node.disk(disk).set_writable(true);
+        node.disk(disk).allow_writes();
     }
     changes_happen(&node, &before).await;
     assert!(node.down().await, "{}", node.said());

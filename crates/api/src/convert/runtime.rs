@@ -1,9 +1,14 @@
 //! `RuntimePod` on the wire.
 
 use bulkhead_model::runtime::{Container, ContainerState, RuntimePod, Sandbox, User};
+use bulkhead_model::runtime_features::RuntimeFeatures;
 
 use super::{WireError, timestamp_from_wire, timestamp_to_wire};
+use crate::cri::v1 as cri;
 use crate::pleg::v1 as wire;
+
+/// Most handlers of a runtime that are told.
+const MAX_HANDLERS: usize = 64;
 
 /// For pleg's streams and answers.
 pub fn runtime_pod_to_wire(pod: &RuntimePod) -> wire::RuntimePod {
@@ -31,6 +36,42 @@ pub fn runtime_pod_from_wire(pod: wire::RuntimePod) -> Result<RuntimePod, WireEr
         sandboxes: pod.sandboxes.into_iter().map(sandbox_from_wire).collect::<Result<_, _>>()?,
         containers: pod.containers.into_iter().map(container_from_wire).collect::<Result<_, _>>()?,
     })
+}
+
+/// From the runtime's answer to `Status`. What it does not tell it cannot do.
+pub fn runtime_features_from_cri(status: &cri::StatusResponse) -> RuntimeFeatures {
+    let handlers = status.runtime_handlers.iter().take(MAX_HANDLERS);
+    let recursive = |one: &cri::RuntimeHandler| {
+        one.features.as_ref().is_some_and(|features| features.recursive_read_only_mounts)
+    };
+    RuntimeFeatures {
+        supplemental_groups_policy: status
+            .features
+            .as_ref()
+            .is_some_and(|features| features.supplemental_groups_policy),
+        recursive_read_only: handlers.map(|one| (one.name.clone(), recursive(one))).collect(),
+    }
+}
+
+/// For pleg's answers.
+pub fn runtime_features_to_wire(features: &RuntimeFeatures) -> wire::GetRuntimeFeaturesResponse {
+    let handler = |(name, can): (&String, &bool)| wire::RuntimeHandler {
+        name: name.clone(),
+        recursive_read_only_mounts: *can,
+    };
+    wire::GetRuntimeFeaturesResponse {
+        supplemental_groups_policy: features.supplemental_groups_policy,
+        handlers: features.recursive_read_only.iter().map(handler).collect(),
+    }
+}
+
+/// From pleg's answers.
+pub fn runtime_features_from_wire(answer: wire::GetRuntimeFeaturesResponse) -> RuntimeFeatures {
+    let handlers = answer.handlers.into_iter();
+    RuntimeFeatures {
+        supplemental_groups_policy: answer.supplemental_groups_policy,
+        recursive_read_only: handlers.map(|one| (one.name, one.recursive_read_only_mounts)).collect(),
+    }
 }
 
 fn sandbox_to_wire(sandbox: &Sandbox) -> wire::Sandbox {
@@ -84,6 +125,7 @@ fn container_to_wire(c: &Container) -> wire::Container {
             gid,
             supplemental_groups,
         }),
+        stop_signal: c.stop_signal.clone(),
     }
 }
 
@@ -119,6 +161,7 @@ fn container_from_wire(c: wire::Container) -> Result<Container, WireError> {
             gid,
             supplemental_groups,
         }),
+        stop_signal: c.stop_signal,
     })
 }
 
@@ -127,4 +170,31 @@ fn required_time(
     message: &'static str,
 ) -> Result<jiff::Timestamp, WireError> {
     at.and_then(timestamp_from_wire).ok_or(WireError { message, field: "created_at" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_survive_the_wire_and_what_is_not_told_is_not_there() {
+        assert_eq!(runtime_features_from_cri(&cri::StatusResponse::default()), RuntimeFeatures::default());
+        let handler = |name: &str, told: Option<bool>| cri::RuntimeHandler {
+            name: name.to_owned(),
+            features: told.map(|recursive_read_only_mounts| cri::RuntimeHandlerFeatures {
+                recursive_read_only_mounts,
+                ..Default::default()
+            }),
+        };
+        let status = cri::StatusResponse {
+            runtime_handlers: vec![handler("", Some(true)), handler("a", Some(false)), handler("b", None)],
+            features: Some(cri::RuntimeFeatures { supplemental_groups_policy: true, ..Default::default() }),
+            ..Default::default()
+        };
+        let features = runtime_features_from_cri(&status);
+        assert!(features.supplemental_groups_policy && features.recursive_read_only());
+        assert_eq!(features.recursive_read_only.values().copied().collect::<Vec<_>>(), [true, false, false]);
+        let told = runtime_features_from_wire(runtime_features_to_wire(&features));
+        assert_eq!(told, features);
+    }
 }

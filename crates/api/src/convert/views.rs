@@ -64,6 +64,7 @@ pub fn status_item_to_wire(item: &StatusItem) -> wire::StatusView {
                 has_liveness_probe: c.probes.liveness,
                 resources: Some(resources_to_wire(&c.resources)),
                 mounts: c.mounts.iter().map(mount_to_wire).collect(),
+                stop_signal: c.stop_signal.clone(),
             })
             .collect(),
         resources: Some(resources_to_wire(&view.resources)),
@@ -92,6 +93,7 @@ pub fn status_item_from_wire(item: wire::StatusView) -> Result<StatusItem, WireE
             image: c.image,
             resources: resources_from_wire(c.resources),
             mounts: c.mounts.into_iter().map(mount_from_wire).collect(),
+            stop_signal: c.stop_signal,
         })
     });
     let view = StatusView {
@@ -297,6 +299,7 @@ fn decision_to_wire(decision: &Decision) -> wire::Decision {
         generation: decision.generation,
         messages: decision.messages.clone().into_iter().collect(),
         in_post_start: decision.in_post_start.iter().cloned().collect(),
+        disrupted: decision.disrupted,
     }
 }
 
@@ -310,6 +313,7 @@ fn decision_from_wire(decision: wire::Decision) -> Decision {
         generation: decision.generation,
         messages: decision.messages.into_iter().collect(),
         in_post_start: decision.in_post_start.into_iter().collect(),
+        disrupted: decision.disrupted,
     }
 }
 

@@ -10,6 +10,7 @@ fn all() -> Limits {
         cpu_period_us: Some(20_000),
         memory_limit_bytes: Some(Ceiling::At(100 * 1024 * 1024 + 17)),
         pids_max: Some(Ceiling::At(64)),
+        ..Limits::default()
     }
 }
 
@@ -146,4 +147,41 @@ proptest! {
     fn any_text_is_read_without_panic(text in ".{0,40}|[0-9max -]{0,24}") {
         let _ = (parse_ceiling(&text), parse_cpu_max(&text));
     }
+}
+
+#[test]
+fn huge_pages_are_bounded_where_there_are_any() {
+    let limits = Limits {
+        huge_pages: [("2MB".to_owned(), 4 << 20), ("1GB".to_owned(), 0)].into(),
+        ..Limits::default()
+    };
+    let (v1, v2, top) = (V1::new(), V2::new(), path("/kubepods"));
+    v1.kernel_makes("/kubepods");
+    v2.kernel_makes("/kubepods");
+    for mounts in [v1.mounts(), v2.mounts()] {
+        assert_eq!(apply(&mounts, &top, &limits).unwrap(), ["hugetlb"], "1GB is no size of this machine");
+        assert!(apply(&mounts, &top, &limits).unwrap().is_empty());
+    }
+    assert_eq!(v1.read("hugetlb", "/kubepods", "hugetlb.2MB.limit_in_bytes"), "4194304");
+    assert_eq!(v2.read("/kubepods", "hugetlb.2MB.max"), "4194304");
+    let Mounts::V1 { mut controllers, unified } = v1.mounts() else { panic!("v1 expected") };
+    controllers.remove("hugetlb");
+    let without = Mounts::V1 { controllers, unified };
+    assert!(apply(&without, &top, &limits).unwrap().is_empty(), "no controller is no error");
+    let bad = Limits { huge_pages: [("../x".to_owned(), 1)].into(), ..Limits::default() };
+    assert!(matches!(apply(&v2.mounts(), &top, &bad), Err(CgroupError::InvalidLimit { .. })));
+}
+
+#[test]
+fn memory_is_protected_on_v2_alone() {
+    let limits = Limits { memory_min: Some(10 << 20), memory_low: Some(5), ..Limits::default() };
+    let (v1, v2, top) = (V1::new(), V2::new(), path("/kubepods"));
+    v1.kernel_makes("/kubepods");
+    v2.kernel_makes("/kubepods");
+    assert!(apply(&v1.mounts(), &top, &limits).unwrap().is_empty());
+    assert_eq!(apply(&v2.mounts(), &top, &limits).unwrap(), ["memory.min"], "5 bytes are no page");
+    assert_eq!(v2.read("/kubepods", "memory.min"), "10485760");
+    let none = Limits { memory_min: Some(0), memory_low: Some(0), ..Limits::default() };
+    assert_eq!(apply(&v2.mounts(), &top, &none).unwrap(), ["memory.min"]);
+    assert_eq!(v2.read("/kubepods", "memory.min"), "0");
 }

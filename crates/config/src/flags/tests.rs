@@ -29,7 +29,7 @@ fn loaded(text: &str, flags: &[&str]) -> Result<Loaded, ConfigError> {
 
 fn refused(text: &str, flags: &[&str]) -> Vec<String> {
     match loaded(text, flags) {
-        Err(ConfigError::Invalid(problems)) => problems.0.iter().map(ToString::to_string).collect(),
+        Err(ConfigError::Invalid { problems, .. }) => problems.0.iter().map(ToString::to_string).collect(),
         other => panic!("{flags:?}: {other:?}"),
     }
 }
@@ -158,12 +158,12 @@ fn faults_name_the_flag() {
             "--event-burst: field eventBurst: this release of bulkhead does not implement it; remove it or set it to its default 100",
         ),
         (
-            "--kubeconfig=/etc/kubernetes/kubelet.conf",
-            "--kubeconfig: this release of bulkhead does not implement it; remove it (by default it is not set)",
+            "--lock-file=/run/lock/kubelet.lock",
+            "--lock-file: this release of bulkhead does not implement it; remove it (by default it is not set)",
         ),
         (
-            "--cert-dir=/pki",
-            "--cert-dir: this release of bulkhead does not implement it; remove it or set it to its default /var/lib/kubelet/pki",
+            "--maximum-dead-containers=3",
+            "--maximum-dead-containers: this release of bulkhead does not implement it; remove it or set it to its default -1",
         ),
         ("--manifest-url-header=hunter2", "--manifest-url-header: is no header: write NAME:VALUE,NAME:VALUE"),
         (
@@ -178,7 +178,7 @@ fn faults_name_the_flag() {
 
 #[test]
 fn defaults_of_what_is_missing_are_taken() {
-    let flags = ["--cert-dir=/var/lib/kubelet/pki", "--kubeconfig=", "--maximum-dead-containers=-1"];
+    let flags = ["--exit-on-lock-contention=false", "--lock-file=", "--maximum-dead-containers=-1"];
     let config = loaded("", &flags).unwrap().config;
     assert_eq!(config, KubeletConfiguration::default());
     assert!(loaded("", &["--housekeeping-interval=10000ms", "--exit-on-lock-contention=f"]).is_ok());

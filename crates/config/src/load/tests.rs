@@ -22,7 +22,7 @@ fn good(texts: &[&str]) -> KubeletConfiguration {
 
 fn problems(texts: &[&str]) -> Vec<String> {
     match parse_all(texts) {
-        Err(ConfigError::Invalid(problems)) => problems.0.iter().map(ToString::to_string).collect(),
+        Err(ConfigError::Invalid { problems, .. }) => problems.0.iter().map(ToString::to_string).collect(),
         other => panic!("{texts:?}: {other:?}"),
     }
 }
@@ -112,7 +112,9 @@ fn the_header_is_checked_in_every_text() {
     ];
     for (text, expected) in table {
         match parse(&[Source { name: "f", text: text.as_bytes() }], &[]) {
-            Err(ConfigError::Invalid(problems)) => assert_eq!(problems.to_string(), expected, "{text:?}"),
+            Err(ConfigError::Invalid { problems, .. }) => {
+                assert_eq!(problems.to_string(), expected, "{text:?}")
+            }
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -154,11 +156,6 @@ fn faults_are_told_with_file_line_and_field() {
         (
             &["authentication:\n  x509:\n    clientCAFile: /ca\n"],
             "a:5:5: field authentication.x509.clientCAFile: this release of bulkhead does not implement it; remove it (by default it is not set)",
-        ),
-        (
-            &["evictionHard: {memory.available: 1Gi}\n"],
-            "a:3:1: field evictionHard: this release of bulkhead does not implement it; remove it or set it to its default \
-             {\"imagefs.available\":\"15%\",\"imagefs.inodesFree\":\"5%\",\"memory.available\":\"100Mi\",\"nodefs.available\":\"10%\",\"nodefs.inodesFree\":\"5%\"}",
         ),
         (
             &["enforceNodeAllocatable: []\n"],
@@ -207,10 +204,10 @@ fn a_fault_does_not_hide_behind_a_later_text() {
 
 #[test]
 fn all_problems_are_told_in_one_error() {
-    let error = parse_all(&["maxPods: -1\nsyncFrequency: -1s\nrotateCertificates: true\n"]).unwrap_err();
+    let error = parse_all(&["maxPods: -1\nsyncFrequency: -1s\nserverTLSBootstrap: true\n"]).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("the kubelet configuration cannot be used: 3 problems\n  a:"), "{text}");
-    for field in ["maxPods", "syncFrequency", "rotateCertificates"] {
+    for field in ["maxPods", "syncFrequency", "serverTLSBootstrap"] {
         assert!(text.contains(&format!("field {field}: ")), "{text}");
     }
     let many: String = (0..200).map(|number| format!("{{lowest: {number}, highest: x}}, ")).collect();
@@ -306,5 +303,20 @@ proptest! {
     ) {
         let text = format!("{HEADER}{field}: {value}\n");
         let _ = parse(&[Source { name: "f", text: text.as_bytes() }], &[]).map_err(|error| error.to_string());
+    }
+}
+
+#[test]
+fn unknown_names_are_told_beside_a_wrong_type() {
+    let text = format!("{HEADER}maxPodz: 5\nmaxPods: x\n");
+    match examine(&[Source { name: "f", text: text.as_bytes() }], &[]) {
+        Err(ConfigError::Invalid { problems, ignored }) => {
+            let fields = |list: &[Problem]| list.iter().map(|p| p.field.clone()).collect::<Vec<_>>();
+            assert_eq!(
+                (fields(&problems.0), fields(&ignored)),
+                (vec!["maxPods".into()], vec!["maxPodz".into()])
+            );
+        }
+        other => panic!("{other:?}"),
     }
 }

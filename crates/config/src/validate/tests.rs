@@ -120,6 +120,10 @@ fn values_beyond_the_bounds_name_their_field() {
         ("enforceNodeAllocatable: [pods, kube-reserved]", "kubeReservedCgroup"),
         ("tlsCertFile: /a", "tlsPrivateKeyFile"),
         ("podsPerCore: 111", "podsPerCore"),
+        (
+            "{memoryReservationPolicy: TieredReservation, featureGates: {MemoryQoS: false}}",
+            "memoryReservationPolicy",
+        ),
         ("memoryThrottlingFactor: 0.0", "memoryThrottlingFactor"),
         ("memoryThrottlingFactor: 1.1", "memoryThrottlingFactor"),
         ("userNamespaces: {idsPerPod: 65537}", "userNamespaces.idsPerPod"),

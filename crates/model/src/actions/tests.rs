@@ -68,6 +68,7 @@ fn container(name: &str, attempt: u32, sandbox: u32, state: ContainerState, exit
         log_path: String::new(),
         hash: Some(1),
         user: None,
+        stop_signal: String::new(),
         annotations: BTreeMap::new(),
     }
 }

@@ -75,7 +75,7 @@ fn check_container(at: &At<'_>, spec: &PodSpec, container: &Container) -> Result
     check_env(&at.field("env"), container)?;
     check_ports(&at.field("ports"), spec, container)?;
     resources(&at.field("resources"), container.resources.as_ref())?;
-    probes::check(at, container)?;
+    probes::check(at, spec, container)?;
     volumes::check_mounts(&at.field("volumeMounts"), spec, container)
 }
 

@@ -1,12 +1,13 @@
 //! Probes and lifecycle hooks of a manifest.
 
 use k8s_openapi::api::core::v1::{
-    Container, ExecAction, GRPCAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
+    Container, ExecAction, GRPCAction, HTTPGetAction, LifecycleHandler, PodSpec, Probe, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::path::{At, Fault};
 use super::text::{at_most, is_header_name, is_port_name, one_of};
+use crate::signal;
 
 /// Most headers of one request.
 const MAX_HEADERS: usize = 100;
@@ -23,7 +24,7 @@ struct Actions<'a> {
 }
 
 /// The probes and hooks of one container.
-pub(super) fn check(at: &At<'_>, container: &Container) -> Result<(), Fault> {
+pub(super) fn check(at: &At<'_>, spec: &PodSpec, container: &Container) -> Result<(), Fault> {
     for (field, probe) in probes(container) {
         if let Some(probe) = probe {
             check_probe(&at.field(field), field, probe)?;
@@ -39,7 +40,26 @@ pub(super) fn check(at: &At<'_>, container: &Container) -> Result<(), Fault> {
             check_hook(&at.field(field), hook)?;
         }
     }
-    Ok(())
+    match signal::of(container) {
+        Some(name) => check_stop_signal(&at.field("stopSignal"), spec, name),
+        None => Ok(()),
+    }
+}
+
+/// Which signals there are depends on the system, so it must be named (the API's rule).
+fn check_stop_signal(at: &At<'_>, spec: &PodSpec, name: &str) -> Result<(), Fault> {
+    let system = spec.os.as_ref().map(|os| os.name.as_str());
+    at.require(system.is_some(), "can be set only together with spec.os.name")?;
+    match system {
+        Some("windows") => at.require(
+            matches!(name, "SIGTERM" | "SIGKILL"),
+            "must be SIGTERM or SIGKILL for the operating system windows",
+        ),
+        _ => at.require(
+            signal::is_known(name),
+            "must be the name of a signal, such as SIGTERM, SIGUSR1 or SIGRTMIN+1",
+        ),
+    }
 }
 
 /// An init container that ends has nothing to probe and no life to hook into.

@@ -455,6 +455,23 @@ fn rules_of_probes_and_hooks() {
 }
 
 #[test]
+fn a_stop_signal_needs_a_system_and_a_name_that_it_knows() {
+    let of = |signal: &str, system: &str| with(&format!(", lifecycle: {{stopSignal: {signal}}}"), system);
+    let linux = "  os: {name: linux}\n";
+    for signal in ["SIGTERM", "SIGUSR1", "SIGRTMIN+15", "\"\""] {
+        let pod = taken(&of(signal, linux));
+        assert!(pod.spec.unwrap().containers[0].lifecycle.is_some());
+    }
+    for (signal, system) in
+        [("SIGTERM", ""), ("TERM", linux), ("SIGRTMIN+16", linux), ("SIGUSR1", "  os: {name: windows}\n")]
+    {
+        let refusal = refused(&of(signal, system));
+        assert!(refusal.contains(" spec.containers[0].lifecycle.stopSignal: "), "{signal}: {refusal}");
+    }
+    taken(&of("SIGKILL", "  os: {name: windows}\n"));
+}
+
+#[test]
 fn rules_of_volumes_and_mounts() {
     let mount = |mount: &str| {
         with(&format!(", volumeMounts: [{{name: v, {mount}}}]"), "  volumes: [{name: v, emptyDir: {}}]\n")

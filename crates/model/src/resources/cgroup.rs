@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{Amounts, Resources};
-use crate::names;
 use crate::qos::QosClass;
 use crate::spec::{self, ContainerKind};
 
@@ -181,9 +180,7 @@ fn is_node_critical(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     let class = spec.and_then(|spec| spec.priority_class_name.as_deref());
     let critical = spec.and_then(|spec| spec.priority).is_some_and(|priority| priority >= CRITICAL_PRIORITY);
-    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(names::CONFIG_SOURCE));
-    let is_static = source.is_some_and(|source| source != "api");
-    class == Some("system-node-critical") && (is_static || critical)
+    class == Some("system-node-critical") && (spec::is_static(pod) || critical)
 }
 
 fn milli(requests: Amounts) -> i64 {
@@ -197,6 +194,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::names;
     use crate::resources::tests::{container, list, pod, requirements, sidecar};
 
     const SETTINGS: CgroupSettings = CgroupSettings {

@@ -12,6 +12,8 @@ const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
+/// KEP 3329.
+const DISRUPTION: &str = "DisruptionTarget";
 
 /// What a condition says, before it is compared with what it said last.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +54,14 @@ pub(super) fn conditions(
         (SCHEDULED, Finding::yes()),
     ];
     conditions.extend(findings.map(|(type_, finding)| condition(context, previous, type_, finding)));
+    // Once told it stays, with those of others.
+    let told = conditions.iter().any(|condition| condition.type_ == DISRUPTION);
+    if let Some(why) = context.input.decision.failed.as_ref().filter(|_| context.input.decision.disrupted)
+        && !told
+    {
+        let finding = Finding { holds: true, reason: "TerminationByKubelet", message: why.message.clone() };
+        conditions.push(condition(context, previous, DISRUPTION, finding));
+    }
     conditions
 }
 

@@ -36,26 +36,48 @@ fn container_status(context: &Context<'_>, view: &ContainerView) -> ContainerSta
     ContainerStatus {
         resources: Some(resources(&view.resources)),
         allocated_resources: allocated(&view.resources),
-        volume_mounts: mounts(&view.mounts),
+        volume_mounts: mounts(context, view, previous),
         ..status
     }
 }
 
-/// Where its volumes are. Whether a mount that should be read-only in all its depth if possible is so, nobody tells here.
-fn mounts(mounts: &[MountView]) -> Option<Vec<VolumeMountStatus>> {
+/// Where its volumes are. Whether a mount is read-only in all its depth follows from what the runtime can do; while that is
+/// not known, what was published stands.
+fn mounts(
+    context: &Context<'_>,
+    view: &ContainerView,
+    previous: Option<&ContainerStatus>,
+) -> Option<Vec<VolumeMountStatus>> {
+    let published = |mount: &MountView| {
+        let mut mounts = previous.and_then(|status| status.volume_mounts.as_ref()).into_iter().flatten();
+        mounts.find(|known| known.mount_path == mount.path)?.recursive_read_only.clone()
+    };
+    let recursive = |mount: &MountView| match mount.recursive_read_only.as_str() {
+        _ if !mount.read_only => None,
+        "" | "Disabled" => Some("Disabled".to_owned()),
+        _ => match context.input.node.recursive_read_only {
+            Some(true) => Some("Enabled".to_owned()),
+            Some(false) => Some("Disabled".to_owned()),
+            None => published(mount),
+        },
+    };
     let status = |mount: &MountView| VolumeMountStatus {
         name: mount.volume.clone(),
         mount_path: mount.path.clone(),
         read_only: mount.read_only.then_some(true),
-        recursive_read_only: match mount.recursive_read_only.as_str() {
-            _ if !mount.read_only => None,
-            "" | "Disabled" => Some("Disabled".to_owned()),
-            "Enabled" => Some("Enabled".to_owned()),
-            _ => None,
-        },
+        recursive_read_only: recursive(mount),
         volume_status: None,
     };
-    (!mounts.is_empty()).then(|| mounts.iter().map(status).collect())
+    (!view.mounts.is_empty()).then(|| view.mounts.iter().map(status).collect())
+}
+
+/// The signal in effect, of a container whose pod names one: without the API's field a status has none.
+fn stop_signal(view: &ContainerView, newest: &Container, same: Option<&ContainerStatus>) -> Option<String> {
+    if view.stop_signal.is_empty() {
+        return None;
+    }
+    let told = Some(newest.stop_signal.clone()).filter(|signal| !signal.is_empty());
+    told.or_else(|| same.and_then(|status| status.stop_signal.clone()))
 }
 
 /// What the runtime told of the same container, else what was published of it.
@@ -139,6 +161,7 @@ fn observed(
         image_id: newest.image_id.clone(),
         container_id: Some(id),
         user: user(newest, same),
+        stop_signal: stop_signal(view, newest, same),
         ..same.cloned().unwrap_or_default()
     }
 }

@@ -61,6 +61,7 @@ fn container(name: &str, attempt: u32, state: ContainerState, exit_code: i32) ->
         log_path: String::new(),
         hash: None,
         user: None,
+        stop_signal: String::new(),
         annotations: BTreeMap::new(),
     }
 }
@@ -98,7 +99,11 @@ impl World {
             runtime: Some(runtime),
             probes: BTreeMap::new(),
             previous: None,
-            node: NodeFacts { host_ips: vec!["192.0.2.10".into()], runtime_name: "containerd".into() },
+            node: NodeFacts {
+                host_ips: vec!["192.0.2.10".into()],
+                runtime_name: "containerd".into(),
+                recursive_read_only: Some(true),
+            },
             now: at(1000),
         }
     }

@@ -55,7 +55,7 @@ pub use images::Images;
 pub use log::{BOUND, Call, CallLog, Detail, Method, NotSeen};
 pub use script::Gate;
 pub use server::Service;
-pub use world::{Container, Exit, Sandbox, Usage, World};
+pub use world::{Abilities, Container, Exit, Sandbox, Usage, World};
 
 type Answer<T> = Result<Response<T>, Status>;
 type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -27,11 +27,23 @@ impl RuntimeService for Service {
 
     async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
         self.run(&request, Call::new(Method::Status), async |_| {
-            let handler = |name: &String| v1::RuntimeHandler { name: name.clone(), features: None };
-            answer(self.read(|world| v1::StatusResponse {
-                status: Some(v1::RuntimeStatus { conditions: world.conditions.clone() }),
-                runtime_handlers: world.handlers.iter().map(handler).collect(),
-                ..Default::default()
+            answer(self.read(|world| {
+                let handler = |name: &String| v1::RuntimeHandler {
+                    name: name.clone(),
+                    features: Some(v1::RuntimeHandlerFeatures {
+                        recursive_read_only_mounts: world.can.recursive_read_only,
+                        ..Default::default()
+                    }),
+                };
+                v1::StatusResponse {
+                    status: Some(v1::RuntimeStatus { conditions: world.conditions.clone() }),
+                    runtime_handlers: world.handlers.iter().map(handler).collect(),
+                    features: Some(v1::RuntimeFeatures {
+                        supplemental_groups_policy: world.can.supplemental_groups_policy,
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                }
             }))
         })
         .await

@@ -27,12 +27,30 @@ pub struct World {
     pub conditions: Vec<v1::RuntimeCondition>,
     /// Runtime handlers that sandboxes may name; the empty name is the default.
     pub handlers: Vec<String>,
+    /// What the runtime and each of its handlers can do.
+    pub can: Abilities,
     /// The answer of `RuntimeConfig`.
     pub cgroup_driver: v1::CgroupDriver,
     behaviours: Vec<(Who, Behaviour)>,
     events: Vec<v1::ContainerEventResponse>,
     sandboxes_made: u16,
     containers_made: u32,
+}
+
+/// What not every runtime can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Every handler makes mounts read-only in all their depth.
+    pub recursive_read_only: bool,
+    /// It knows the policy `Strict` of supplemental groups.
+    pub supplemental_groups_policy: bool,
+}
+
+impl Default for Abilities {
+    /// All that containerd can.
+    fn default() -> Self {
+        Self { recursive_read_only: true, supplemental_groups_policy: true }
+    }
 }
 
 /// A sandbox. Times are nanoseconds since the Unix epoch.
@@ -168,6 +186,7 @@ impl Default for World {
             images: Images::default(),
             conditions: vec![ready("RuntimeReady"), ready("NetworkReady")],
             handlers: vec![String::new(), "runc".to_owned()],
+            can: Abilities::default(),
             cgroup_driver: v1::CgroupDriver::Cgroupfs,
             behaviours: Vec::new(),
             events: Vec::new(),

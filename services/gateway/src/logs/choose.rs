@@ -1,5 +1,7 @@
 //! Which container and which of its instances a request means. Pure. What is refused names what exists.
 
+use bulkhead_model::names;
+
 use crate::error::LogError;
 
 /// Most names listed in a message.
@@ -37,9 +39,9 @@ impl PodFacts {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Name of its folder beneath the pods' log folder, as the kubelet has it.
+    /// Name of its folder beneath the pods' log folder.
     pub(super) fn folder(&self) -> String {
-        format!("{}_{}_{}", self.namespace, self.name, self.uid)
+        names::pod_log_folder(&self.namespace, &self.name, &self.uid)
     }
 }
 

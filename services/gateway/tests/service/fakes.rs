@@ -171,6 +171,13 @@ impl pleg::v1::pleg_server::Pleg for Pleg {
     ) -> Result<Response<pleg::v1::GetRuntimeResponse>, Status> {
         Err(Status::unimplemented("fake"))
     }
+
+    async fn get_runtime_features(
+        &self,
+        _: Request<pleg::v1::GetRuntimeFeaturesRequest>,
+    ) -> Result<Response<pleg::v1::GetRuntimeFeaturesResponse>, Status> {
+        Err(Status::unimplemented("fake"))
+    }
 }
 
 /// Answers after the delay.

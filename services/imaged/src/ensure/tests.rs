@@ -10,6 +10,7 @@ use crate::answer::Reason;
 use crate::bucket::Rate;
 use crate::failures::BackOff;
 use crate::fake::{FakeImages, id_of};
+use crate::gc::Limits;
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -24,6 +25,7 @@ fn bench(parallel: usize) -> Bench {
         parallel_pulls: NonZeroUsize::new(parallel).unwrap(),
         rate: None,
         back_off: BackOff::default(),
+        garbage: Limits::default(),
     })
 }
 
@@ -215,7 +217,12 @@ async fn all_who_wait_hear_of_the_failure() {
 async fn pulls_beyond_the_rate_fail_as_the_kubelets_do() {
     let rate = Some(Rate { per_second: 1, burst: 2 });
     let parallel_pulls = NonZeroUsize::new(9).unwrap();
-    let bench = bench_with(Settings { parallel_pulls, rate, back_off: BackOff::default() });
+    let bench = bench_with(Settings {
+        parallel_pulls,
+        rate,
+        back_off: BackOff::default(),
+        garbage: Limits::default(),
+    });
     for image in ["a:1", "b:1"] {
         assert!(present(&bench.if_not_present("p", image).await).1);
     }

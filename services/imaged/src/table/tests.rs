@@ -9,7 +9,8 @@ const S: fn(u64) -> Duration = Duration::from_secs;
 
 fn table(parallel: usize) -> Table {
     let parallel_pulls = NonZeroUsize::new(parallel).unwrap();
-    Table::new(&Settings { parallel_pulls, rate: None, back_off: BackOff::default() })
+    let (back_off, garbage) = (BackOff::default(), crate::gc::Limits::default());
+    Table::new(&Settings { parallel_pulls, rate: None, back_off, garbage })
 }
 
 fn asker(pod: impl Into<String>) -> Asker {

@@ -9,7 +9,7 @@ use bulkhead_ipc::PeerChannel;
 use bulkhead_ipc::status::with_deadline;
 use bulkhead_testkit::TestNode;
 use bulkhead_testkit::cri::FakeRuntime;
-use imaged::config::{BackOff, Settings};
+use imaged::config::{BackOff, Limits, Settings};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 pub(crate) use wire::ensure_image_response::Result as Answer;
@@ -45,6 +45,7 @@ fn settings() -> Settings {
         parallel_pulls: NonZeroUsize::new(2).unwrap(),
         rate: None,
         back_off: BackOff { first: Duration::from_millis(300), longest: Duration::from_millis(600) },
+        garbage: Limits::default(),
     }
 }
 

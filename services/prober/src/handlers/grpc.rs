@@ -39,6 +39,7 @@ pub async fn check(dialer: &Dialer, tls: &Tls, server: Server<'_>, service: &str
 }
 
 /// What a probe makes of the answer over `stream`: for fuzzing.
+#[cfg(any(test, fuzzing))]
 pub(super) async fn answer_over(stream: tokio::io::DuplexStream) -> Report {
     match speak("http", "10.0.0.1", 80, stream).await {
         Ok(channel) => ask(channel, "a").await,

@@ -80,6 +80,7 @@ async fn step(first: &Url, at: &Url, answer: Result<Answer, String>) -> Step {
 }
 
 /// What a probe makes of the first answer over `stream`: for fuzzing. `None`: it would ask again.
+#[cfg(any(test, fuzzing))]
 pub(super) async fn answer_over(stream: tokio::io::DuplexStream) -> Option<Report> {
     let url = Url::new(HttpScheme::Http, "10.0.0.1", 80, "/health?x");
     let answer = send(stream, Request::new(Empty::new())).await;

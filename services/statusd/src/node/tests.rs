@@ -76,12 +76,13 @@ fn remove(value: &mut Value, pointer: &str) {
 #[cfg(target_arch = "x86_64")]
 fn the_node_is_the_kubelets_field_by_field() {
     let memory = Conditions::default();
-    let began = memory.update(&[], "2026-11-30T14:08:52Z".parse::<Timestamp>().unwrap());
+    let began = memory.update(&[], &Default::default(), "2026-11-30T14:08:52Z".parse::<Timestamp>().unwrap());
     assert_eq!(
         began.last().unwrap().last_transition_time,
         Some(Time("2026-11-30T14:08:52Z".parse().unwrap()))
     );
-    let conditions = memory.update(&[], "2026-11-30T14:23:22Z".parse::<Timestamp>().unwrap());
+    let conditions =
+        memory.update(&[], &Default::default(), "2026-11-30T14:23:22Z".parse::<Timestamp>().unwrap());
     let input = NodeInput {
         settings: &settings(),
         host: &host(),

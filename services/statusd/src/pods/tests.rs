@@ -35,7 +35,11 @@ fn bench_with(memory: Memory, runtime_name: &str) -> Bench {
     let inputs = Inputs::default();
     let (waker, waiting) = wake();
     let marks = Marks::new(waker);
-    let facts = NodeFacts { host_ips: vec!["192.0.2.10".into()], runtime_name: runtime_name.into() };
+    let facts = NodeFacts {
+        host_ips: vec!["192.0.2.10".into()],
+        runtime_name: runtime_name.into(),
+        recursive_read_only: None,
+    };
     let (node, facts) = watch::channel(facts);
     let (changed, changes) = wake();
     let records = Records::new(memory, changed);

@@ -5,7 +5,11 @@ use super::*;
 use crate::fake::{self, at, item};
 
 fn node() -> NodeFacts {
-    NodeFacts { host_ips: vec!["192.0.2.10".to_owned()], runtime_name: "containerd".to_owned() }
+    NodeFacts {
+        host_ips: vec!["192.0.2.10".to_owned()],
+        runtime_name: "containerd".to_owned(),
+        recursive_read_only: None,
+    }
 }
 
 fn step(

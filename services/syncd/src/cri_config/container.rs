@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bulkhead_api::convert::signal_to_cri;
 use bulkhead_cri::wire;
 use bulkhead_model::env::{EnvError, PodFacts, container_command, container_env};
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::hook::{self, HookKind};
 use bulkhead_model::resources::{self, CgroupSettings, container_cgroup};
-use bulkhead_model::{capacity, grace, names};
+use bulkhead_model::{capacity, grace, names, signal};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use super::NodeTraits;
@@ -51,6 +52,17 @@ pub enum ConfigError {
         volume: String,
         /// What is wrong.
         problem: String,
+    },
+    /// A mount that must be read-only in all its depth, on a runtime that cannot do it.
+    #[error(
+        "container {container} mounts volume {volume} with recursiveReadOnly: Enabled, which this node's container runtime \
+         does not support; IfPossible goes without where it must"
+    )]
+    RecursiveReadOnly {
+        /// The container.
+        container: String,
+        /// The volume.
+        volume: String,
     },
     /// A memory limit in which nothing can run: most often `m` was written for `M`.
     #[error(
@@ -112,6 +124,8 @@ pub struct ContainerPlan<'a> {
     pub termination_log: Option<&'a std::path::Path>,
     /// The pod's `/etc/hosts`; `None` while the pod has no address.
     pub hosts: Option<&'a std::path::Path>,
+    /// Whether the runtime makes mounts read-only in all their depth.
+    pub recursive_read_only: bool,
     /// What the configuration says about cgroups.
     pub cgroups: &'a CgroupSettings,
     /// What of the node shapes every container.
@@ -151,6 +165,7 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
+        stop_signal: signal_to_cri(signal::of(container).unwrap_or_default()).into(),
         linux: Some(wire::LinuxContainerConfig {
             resources: Some(wire::LinuxContainerResources {
                 cpu_shares: i64::try_from(cgroup.cpu_shares).unwrap_or(i64::MAX),
@@ -159,7 +174,7 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
                 memory_limit_in_bytes: cgroup.memory_limit_bytes.unwrap_or(0),
                 oom_score_adj: cgroup.oom_score_adj,
                 hugepage_limits: huge_page_limits(container, &plan.node.huge_pages),
-                unified: no_swap(plan.node),
+                unified: unified(plan),
                 ..Default::default()
             }),
             security_context: Some(container_security(pod, container, &plan.image_user, plan.node)?),
@@ -221,24 +236,21 @@ fn huge_page_limits(container: &Container, sizes: &[u64]) -> Vec<wire::HugepageL
     let limit = |size: &u64| {
         let limit = resources::amount(limits, &capacity::huge_page_resource(*size));
         wire::HugepageLimit {
-            page_size: page_size(*size),
+            page_size: capacity::huge_page_name(*size),
             limit: limit.and_then(|limit| u64::try_from(limit.value()).ok()).unwrap_or(0),
         }
     };
     sizes.iter().map(limit).collect()
 }
 
-/// As the kernel names it in the hugetlb controller's files: `2MB`, `1GB`.
-fn page_size(bytes: u64) -> String {
-    let units = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
-    let unit = units.into_iter().find(|(size, _)| bytes >= *size);
-    unit.map_or_else(|| format!("{bytes}B"), |(size, name)| format!("{}{name}", bytes / size))
-}
-
-/// No container swaps. One with a memory limit the runtime keeps from it anyhow; this is for those without.
-fn no_swap(node: &NodeTraits) -> std::collections::HashMap<String, String> {
-    let setting = node.bounds_swap.then(|| ("memory.swap.max".to_owned(), "0".to_owned()));
-    setting.into_iter().collect()
+/// Files of the container's cgroup v2 that CRI has no field for.
+fn unified(plan: &ContainerPlan<'_>) -> std::collections::HashMap<String, String> {
+    let mut files = plan.node.memory_qos.of_container(plan.facts.pod, plan.container);
+    if plan.node.bounds_swap {
+        // No container swaps. One with a memory limit the runtime keeps from it anyhow; this is for those without.
+        files.insert("memory.swap.max".to_owned(), "0".to_owned());
+    }
+    files.into_iter().collect()
 }
 
 /// The annotations by which a later life, or a kubelet, knows the container again.

@@ -25,6 +25,14 @@ fn one(container: Value) -> Pod {
 }
 
 fn config_of(pod: &Pod, image_user: ImageUser) -> Result<wire::ContainerConfig, ConfigError> {
+    config_on(&traits(), pod, image_user)
+}
+
+fn config_on(
+    node: &NodeTraits,
+    pod: &Pod,
+    image_user: ImageUser,
+) -> Result<wire::ContainerConfig, ConfigError> {
     let volumes = BTreeMap::from([(
         "data".to_owned(),
         PathBuf::from("/k/pods/u1/volumes/kubernetes.io~empty-dir/data"),
@@ -54,8 +62,9 @@ fn config_of(pod: &Pod, image_user: ImageUser) -> Result<wire::ContainerConfig, 
         volumes: &volumes,
         termination_log: Some(Path::new("/k/pods/u1/containers/c/00000003")),
         hosts: Some(Path::new("/k/pods/u1/etc-hosts")),
+        recursive_read_only: true,
         cgroups: &settings,
-        node: &traits(),
+        node,
     })
 }
 
@@ -349,4 +358,46 @@ fn a_sandbox_has_its_pods_names() {
     assert_eq!(dns.servers, ["10.96.0.10"]);
     assert_eq!(dns.searches, ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local"]);
     assert_eq!(dns.options, ["ndots:5"]);
+}
+
+#[test]
+fn the_stop_signal_is_the_pods_or_the_images() {
+    for (lifecycle, signal) in [
+        (json!({"stopSignal": "SIGUSR1"}), wire::Signal::Sigusr1),
+        (json!({"stopSignal": "SIGRTMAX-14"}), wire::Signal::Sigrtmaxminus14),
+        (json!({}), wire::Signal::RuntimeDefault),
+    ] {
+        let container = json!({"name": "c", "image": "bb:1", "lifecycle": lifecycle});
+        let config = config_of(&one(container), ImageUser::default()).unwrap();
+        assert_eq!(config.stop_signal(), signal, "{lifecycle}");
+    }
+}
+
+#[test]
+fn mounts_are_read_only_in_depth_as_far_as_the_runtime_goes() {
+    for (mode, deep) in [("Disabled", false), ("IfPossible", true), ("Enabled", true)] {
+        let mount = json!({"name": "data", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": mode});
+        let container = json!({"name": "c", "image": "bb:1", "volumeMounts": [mount]});
+        let config = config_of(&one(container), ImageUser::default()).unwrap();
+        assert_eq!((config.mounts[0].readonly, config.mounts[0].recursive_read_only), (true, deep), "{mode}");
+    }
+}
+
+#[test]
+fn what_the_runtime_has_no_field_for_goes_to_its_cgroup_files() {
+    let pod = one(json!({"name": "c", "image": "bb:1", "resources": {"requests": {"memory": "64Mi"}}}));
+    let files = |node: &NodeTraits| {
+        let config = config_on(node, &pod, ImageUser::default()).unwrap();
+        config.linux.unwrap().resources.unwrap().unified.into_iter().collect::<BTreeMap<_, _>>()
+    };
+    assert!(files(&traits()).is_empty());
+    let memory_qos = MemoryQos {
+        throttling_factor: Some(0.5),
+        tiered_reservation: true,
+        allocatable_bytes: 128 << 20,
+        page_bytes: 4096,
+    };
+    let expected = [("memory.high", "100663296"), ("memory.low", "67108864"), ("memory.swap.max", "0")];
+    let expected = expected.map(|(file, value)| (file.to_owned(), value.to_owned()));
+    assert_eq!(files(&NodeTraits { bounds_swap: true, memory_qos, ..traits() }), expected.into());
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bulkhead_cri::wire;
 use bulkhead_model::env::expand;
+use bulkhead_model::runtime_features::is_recursive_read_only;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
 use super::{ConfigError, ContainerPlan};
@@ -27,11 +28,16 @@ pub(super) fn volume_mounts(plan: &ContainerPlan<'_>) -> Result<Vec<wire::Mount>
             container: container.name.clone(),
             volume: mount.name.clone(),
         })?;
+        let recursive = is_recursive_read_only(mount, plan.recursive_read_only);
+        let recursive_read_only = recursive.ok_or_else(|| ConfigError::RecursiveReadOnly {
+            container: container.name.clone(),
+            volume: mount.name.clone(),
+        })?;
         Ok(wire::Mount {
             container_path: mount.mount_path.clone(),
             host_path: path.to_string_lossy().into_owned(),
             readonly: mount.read_only.unwrap_or(false) || is_written_by_the_node(plan.facts.pod, &mount.name),
-            recursive_read_only: mount.recursive_read_only.as_deref() == Some("Enabled"),
+            recursive_read_only,
             propagation: propagation(mount).into(),
             ..Default::default()
         })

@@ -21,6 +21,7 @@ fn container(name: &str, id: &str, state: ContainerState, log: &Path) -> Contain
         log_path: log.display().to_string(),
         hash: None,
         user: None,
+        stop_signal: String::new(),
         annotations: BTreeMap::new(),
     }
 }

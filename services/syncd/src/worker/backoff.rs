@@ -77,6 +77,7 @@ mod tests {
             log_path: String::new(),
             hash: Some(7),
             user: None,
+            stop_signal: String::new(),
             annotations: carried.into_iter().collect(),
         }
     }

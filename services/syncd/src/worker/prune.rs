@@ -70,6 +70,7 @@ mod tests {
             log_path: String::new(),
             hash: None,
             user: None,
+            stop_signal: String::new(),
             annotations: std::collections::BTreeMap::default(),
         }
     }

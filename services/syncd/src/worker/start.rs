@@ -169,11 +169,14 @@ impl Worker {
                 let mut control = self.control.clone();
                 let deadline = self.deadline();
                 let span = bulkhead_ipc::traced!("syncd image pull", pod.uid = self.uid, image = image);
-                tokio::select! {
-                    answer = self.deps.peers.ensure_image(request, PATIENT).instrument(span) => answer?,
+                let begin = Instant::now();
+                let answer = tokio::select! {
+                    answer = self.deps.peers.ensure_image(request, PATIENT).instrument(span) => answer,
                     _ = control.changed() => return Ok(Err(Instant::now())),
                     () = super::at(deadline) => return Ok(Err(Instant::now())),
-                }
+                };
+                self.pulls += begin.elapsed();
+                answer?
             }
             answer => answer,
         };
@@ -275,6 +278,7 @@ impl Worker {
             volumes: &self.volumes,
             termination_log: self.folders.termination_log(&container.name, start.attempt).as_deref(),
             hosts: self.has_hosts(sandbox).then_some(hosts.as_path()),
+            recursive_read_only: self.features.recursive_read_only(),
             cgroups: &settings.cgroups,
             node: &settings.traits,
         })?;

@@ -7,9 +7,12 @@ use bulkhead_model::actions::{
     ActionInput, ContainerKill, CreateSandbox, KillPod, PodActions, compute_pod_actions,
     compute_termination_order,
 };
+use bulkhead_model::admission::Rejection;
 use bulkhead_model::decision::{Stage, Waiting};
 use bulkhead_model::grace;
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::runtime_features::{self, depends_on_runtime};
+use bulkhead_model::start_time::start_times;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -30,6 +33,7 @@ const DEADLINE_EXCEEDED: (&str, &str) =
 impl Worker {
     /// Brings the runtime to what the pod asks for, as far as that goes now.
     pub(super) async fn sync(&mut self) -> Result<Step, PodError> {
+        self.take_eviction();
         if self.is_past_deadline() {
             self.fail_for_deadline().await;
         }
@@ -47,6 +51,7 @@ impl Worker {
         }
         for _ in 0..ROUNDS {
             let runtime = self.observe().await?;
+            self.take_eviction();
             if self.decision.failed.is_some() {
                 return self.finish(&runtime).await;
             }
@@ -60,6 +65,9 @@ impl Worker {
                 continue;
             }
             if let Some(create) = actions.create_sandbox {
+                if self.is_rejected(&runtime).await? {
+                    continue;
+                }
                 self.make_sandbox(create).await?;
                 continue;
             }
@@ -82,7 +90,7 @@ impl Worker {
             if next.is_none() && actions.wait.is_none() {
                 // Everything that the pod asks for was started: the trace of its start ends here.
                 if self.start_span.take().is_some() {
-                    self.deps.measures.pod_started(self.lived());
+                    self.measure_start(&runtime);
                 }
             }
             return Ok(Step::Wait(next));
@@ -104,6 +112,13 @@ impl Worker {
         Ok(!pending.is_empty())
     }
 
+    fn measure_start(&self, runtime: &RuntimePod) {
+        self.deps.measures.pod_started(self.lived());
+        if let Some(times) = start_times(&self.pod, runtime, self.pulls, self.deps.clock.now()) {
+            self.deps.measures.pod_start_took(times);
+        }
+    }
+
     /// What is over stays as it is: no deadline passes any more.
     fn is_past_deadline(&self) -> bool {
         self.decision.stage == Stage::Syncing
@@ -114,11 +129,53 @@ impl Worker {
     /// `activeDeadlineSeconds` have passed: the pod failed, and everything of it is stopped.
     async fn fail_for_deadline(&mut self) {
         let (reason, message) = DEADLINE_EXCEEDED;
-        tracing::info!(pod.uid = self.uid, pod.name = self.name(), reason, "{message}");
-        self.decision.failed = Some(Waiting { reason: reason.to_owned(), message: message.to_owned() });
-        let failed = Failure { reason: reason.to_owned(), message: message.to_owned() };
-        self.deps.records.update(&self.uid, |record| record.failed = Some(failed));
+        self.fail(Failure::new(reason, message)).await;
+    }
+
+    /// An eviction that came meanwhile stands in the pod's record.
+    fn take_eviction(&mut self) {
+        if self.decision.failed.is_some() || self.decision.stage != Stage::Syncing {
+            return;
+        }
+        if let Some(failure) = self.deps.records.get(&self.uid).and_then(|record| record.failed) {
+            let Failure { reason, message, .. } = &failure;
+            tracing::warn!(pod.uid = self.uid, pod.name = self.name(), reason, "{message}");
+            self.fails_with(failure);
+            self.publish();
+        }
+    }
+
+    /// Fails the pod as a whole, for good.
+    async fn fail(&mut self, failure: Failure) {
+        let Failure { reason, message, .. } = &failure;
+        tracing::warn!(pod.uid = self.uid, pod.name = self.name(), reason, "{message}");
+        self.fails_with(failure.clone());
+        self.deps.records.update(&self.uid, |record| record.failed = Some(failure));
         self.deps.records.kept().await;
+    }
+
+    /// Whether the runtime cannot run the pod as asked. That is found out here rather than with the rest of admission since
+    /// the runtime has to be asked; a pod that it holds something of was taken and is not judged again.
+    async fn is_rejected(&mut self, runtime: &RuntimePod) -> Result<bool, PodError> {
+        if !runtime.sandboxes.is_empty() || !runtime.containers.is_empty() {
+            return Ok(false);
+        }
+        self.ask_for_features().await?;
+        match runtime_features::admit(&self.pod, &self.features) {
+            Ok(()) => Ok(false),
+            Err(Rejection { reason, message }) => {
+                self.fail(Failure::new(reason, message)).await;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Asks the runtime what it can do, for a pod that depends on it.
+    async fn ask_for_features(&mut self) -> Result<(), PodError> {
+        if depends_on_runtime(&self.pod) {
+            self.features = self.deps.peers.runtime_features(&self.uid).await?;
+        }
+        Ok(())
     }
 
     fn compute(&self, runtime: &RuntimePod) -> PodActions {
@@ -203,7 +260,7 @@ impl Worker {
         // Waiting for processes to end must not keep others from it, but thousands at once would.
         let _permit = self.deps.stops.clone().acquire_owned().await.ok();
         self.acted = true;
-        let total = grace::pod_grace(&self.pod, None);
+        let total = grace::pod_grace(&self.pod, self.shorter);
         let ending = matches!(why, KillPod::Terminating | KillPod::Finished);
         let by = match self.kill_by {
             Some(by) if ending => by,
@@ -294,6 +351,7 @@ impl Worker {
             return Err(error);
         }
         self.read_identity().await?;
+        self.ask_for_features().await?;
         match self.set_up_volumes().await {
             Ok(()) => Ok(()),
             Err(error) => {
@@ -355,6 +413,9 @@ impl Worker {
         self.volumes.clear();
         self.in_folders(|folders, _, _| folders.remove_cgroup()).await?;
         self.kill_by = None;
+        if let Some(again) = self.release(runtime).await? {
+            return Ok(Step::Wait(Some(again)));
+        }
         self.cleaned = true;
         Ok(Step::Wait(None))
     }
@@ -366,11 +427,7 @@ impl Worker {
             match self.deps.runtime.remove_container(id).await {
                 Ok(()) => {
                     if let Some(gone) = runtime.containers.iter().find(|container| container.id == *id) {
-                        self.folders.remove_termination_log(&gone.name, gone.attempt);
-                    }
-                    // Only beneath the pod's own log folder: the path comes from the runtime.
-                    if std::path::Path::new(log).starts_with(&self.deps.settings.pod_logs_dir) {
-                        let _ = std::fs::remove_file(log);
+                        self.forget_files(&gone.name, gone.attempt, log);
                     }
                 }
                 Err(error) => tracing::debug!(pod.uid = self.uid, id, %error, "dead container not removed"),

@@ -317,3 +317,20 @@ async fn what_volumes_hold_is_published_and_kept_when_they_are_set_up_again() {
     assert!(usage.used_bytes >= 100_000 && usage.inodes_used == 2 && usage.capacity_bytes > 0, "{usage:?}");
     assert!(!usage.partial && usage.measured_at.is_some() && pod.volumes[1].usage.is_none());
 }
+
+#[tokio::test]
+async fn a_pod_is_measured_when_asked_for() {
+    let pods = Pods::new();
+    pods.add("u1");
+    let volumes = volumes(&pods);
+    volumes.set_up(pod("u1", &[disk("a"), host("etc", "/etc", "")])).await.unwrap();
+    let uid = PodUid::parse("u1").unwrap();
+    for size in [100_000, 300_000] {
+        std::fs::write(Path::new(&pods.empty_dir("u1", "a")).join("file"), vec![1_u8; size]).unwrap();
+        let measured = volumes.measure_pod(&uid).await.unwrap().unwrap();
+        let used = measured.volumes[0].usage.unwrap().used_bytes;
+        assert!(used >= u64::try_from(size).unwrap() && used < 1_000_000, "{measured:?}");
+        assert_eq!(measured.volumes[1].usage, None, "not the node's own paths");
+    }
+    assert_eq!(volumes.measure_pod(&PodUid::parse("u2").unwrap()).await.unwrap(), None);
+}

@@ -128,20 +128,53 @@ fn a_mount_says_how_it_is_read_only_and_a_user_outlives_a_runtime_that_does_not_
         (false, "Disabled", None),
         (true, "", Some("Disabled")),
         (true, "Enabled", Some("Enabled")),
-        (true, "IfPossible", None),
+        (true, "IfPossible", Some("Enabled")),
     ];
-    pod.containers[0].mounts = table.iter().map(|(read_only, wish, _)| mount(*read_only, wish)).collect();
+    pod.containers[0].mounts = (0..)
+        .zip(&table)
+        .map(|(at, (read_only, wish, _)): (u8, _)| MountView {
+            path: format!("/{at}"),
+            ..mount(*read_only, wish)
+        })
+        .collect();
     let mut world = world(pod);
+    let told = |status: &PodStatus| {
+        let container = &status.container_statuses.as_ref().unwrap()[0];
+        let mounts = container.volume_mounts.iter().flatten();
+        mounts.map(|mount| mount.recursive_read_only.clone()).collect::<Vec<_>>()
+    };
+    let expected = table.map(|(_, _, told)| told.map(ToOwned::to_owned)).to_vec();
     let status = world.status();
-    let container = &status.container_statuses.as_ref().unwrap()[0];
-    let told: Vec<_> =
-        container.volume_mounts.iter().flatten().map(|m| m.recursive_read_only.as_deref()).collect();
-    assert_eq!(told, table.map(|(_, _, told)| told));
-    let user = container.user.clone();
+    assert_eq!(told(&status), expected);
+    world.node.recursive_read_only = Some(false);
+    let without: Vec<_> = expected.iter().map(|told| told.as_ref().map(|_| "Disabled".to_owned())).collect();
+    assert_eq!(told(&world.status()), without);
+    world.node.recursive_read_only = None;
+    let unknown: Vec<_> =
+        expected.iter().map(|told| told.clone().filter(|told| told == "Disabled")).collect();
+    assert_eq!(told(&world.status()), unknown, "nothing is guessed");
+    world.previous = Some(status.clone());
+    assert_eq!(told(&world.status()), expected, "what was published stands");
+    let user = status.container_statuses.as_ref().unwrap()[0].user.clone();
     assert!(user.is_some());
     world.previous = Some(status);
     world.runtime.as_mut().unwrap().containers[0].user = None;
     assert_eq!(world.status().container_statuses.unwrap()[0].user, user);
+}
+
+#[test]
+fn the_stop_signal_is_told_of_a_container_that_names_one() {
+    let mut world = world(view(RestartPolicy::Always, &["c"]));
+    let told = |world: &World| world.status().container_statuses.unwrap()[0].stop_signal.clone();
+    world.runtime.as_mut().unwrap().containers[0].stop_signal = "SIGQUIT".into();
+    assert_eq!(told(&world), None, "the image's is nobody's wish");
+    world.pod.containers[0].stop_signal = "SIGQUIT".into();
+    assert_eq!(told(&world).as_deref(), Some("SIGQUIT"));
+    world.previous = Some(world.status());
+    world.runtime.as_mut().unwrap().containers[0].stop_signal.clear();
+    assert_eq!(told(&world).as_deref(), Some("SIGQUIT"), "known from before");
+    world.previous = None;
+    assert_eq!(told(&world), None, "a runtime that does not tell");
 }
 
 #[test]

@@ -265,15 +265,23 @@ fn a_pod_that_failed_as_a_whole_says_why_once_nothing_runs() {
     world.decision.failed = Some(Waiting { reason: "Evicted".into(), message: "low on memory".into() });
     let status = world.step();
     assert_eq!((phase_of(&status), status.reason.as_ref()), ("Running", None));
+    let disruptions = |status: &PodStatus| {
+        status.conditions.iter().flatten().filter(|c| c.type_ == "DisruptionTarget").count()
+    };
+    assert_eq!(disruptions(&status), 0, "it broke a limit of its own");
+    world.decision.disrupted = true;
+    let told = ("True".to_owned(), "TerminationByKubelet".to_owned(), "low on memory".to_owned());
+    assert_eq!(condition(&world.step(), "DisruptionTarget"), told);
     world.set_containers(vec![container("a", 0, Exited, 137)]);
     let status = world.step();
-    assert_eq!(phase_of(&status), "Failed");
+    assert_eq!((phase_of(&status), disruptions(&status)), ("Failed", 1));
     assert_eq!(
         (status.reason.as_deref(), status.message.as_deref()),
         (Some("Evicted"), Some("low on memory"))
     );
     world.decision = Decision::default();
     let later = world.step();
+    assert_eq!(disruptions(&later), 1);
     assert_eq!((later.reason, later.start_time), (status.reason, Some(Time(at(0)))), "it stays");
 }
 

@@ -1,9 +1,11 @@
-//! Who is at the other end of a connection. Pure: the kernel's answer comes in as a uid.
+//! Who is at the other end of a connection to a socket that belongs to one process alone. Pure: the kernel's answer comes in
+//! as a uid.
 
 use bulkhead_api::access::CLI;
-use bulkhead_ipc::Identities;
 
-/// Who connected to a process' CRI socket.
+use crate::identity::Identities;
+
+/// Who connected to a process' own socket at a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The process whose socket it is.

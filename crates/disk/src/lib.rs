@@ -1,24 +1,26 @@
-//! The file system that a folder is on. Must never fail the rest: what cannot be asked is absent.
+//! How full the file system of a folder is, also when the folder is closed to this user.
+//!
+//! Must never fail the rest: what cannot be asked is absent. Must never write.
 
 use std::path::{Path, PathBuf};
 
 /// What statvfs(3) says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FsFigures {
+pub struct FsFigures {
     /// Bytes for who is not root.
-    pub(crate) available_bytes: u64,
+    pub available_bytes: u64,
     /// Bytes of the whole file system.
-    pub(crate) capacity_bytes: u64,
+    pub capacity_bytes: u64,
     /// Bytes in use by anybody.
-    pub(crate) used_bytes: u64,
+    pub used_bytes: u64,
     /// Inodes left.
-    pub(crate) inodes_free: u64,
+    pub inodes_free: u64,
     /// Inodes of the whole file system.
-    pub(crate) inodes: u64,
+    pub inodes: u64,
 }
 
 /// Asks about `folder`.
-pub(crate) fn read(folder: &Path) -> Option<FsFigures> {
+pub fn read(folder: &Path) -> Option<FsFigures> {
     let told = rustix::fs::statvfs(folder).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
     Some(FsFigures {
@@ -32,13 +34,20 @@ pub(crate) fn read(folder: &Path) -> Option<FsFigures> {
 
 /// Asks about a folder that may lie in a closed one, as the runtime's do: the nearest folder above it that can be asked
 /// and is on the same file system answers for it. `mountinfo` has the form of `/proc/self/mountinfo`.
-pub(crate) fn read_closed(mountinfo: &str, folder: &Path) -> Option<FsFigures> {
+pub fn read_closed(mountinfo: &str, folder: &Path) -> Option<FsFigures> {
     let mount = mount_of(mountinfo, folder)?;
     folder.ancestors().take_while(|above| above.starts_with(&mount)).find_map(read)
 }
 
+/// The folder that [`read_closed`] asks, for who asks again and again.
+pub fn open_place(mountinfo: &str, folder: &Path) -> Option<PathBuf> {
+    let mount = mount_of(mountinfo, folder)?;
+    let mut above = folder.ancestors().take_while(|above| above.starts_with(&mount));
+    above.find(|above| read(above).is_some()).map(Path::to_owned)
+}
+
 /// What the file system of `folder` is on, such as `/dev/vda1`; empty when it is not known.
-pub(crate) fn device(mountinfo: &str, folder: &Path) -> String {
+pub fn device(mountinfo: &str, folder: &Path) -> String {
     let Some(mount) = mount_of(mountinfo, folder) else { return String::new() };
     let here = |line: &&str| line.split(' ').nth(4).is_some_and(|point| unescape(point) == mount);
     // The last one is on top.
@@ -100,6 +109,8 @@ broken
             read_closed(MOUNTS, Path::new("/not/there")).map(|fs| fs.inodes),
             read(Path::new("/")).map(|fs| fs.inodes)
         );
+        assert_eq!(open_place(MOUNTS, Path::new("/not/there")), Some("/".into()));
+        assert_eq!(open_place(MOUNTS, Path::new("/no/such/folder")), None);
         assert_eq!(
             read_closed(MOUNTS, Path::new("/no/such/folder")),
             None,

@@ -1,4 +1,4 @@
-//! Refusals that were told already. Who is refused mostly asks again; each refusal is counted, and told once in a while.
+//! What was said already. What fails, or is refused, mostly does so again: the log says it once in a while.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,24 +7,37 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the same refusal is not told again.
+/// How long the same refusal is not told again: who is refused mostly asks again.
 const QUIET: Duration = Duration::from_secs(300);
-/// Refusals remembered. Beyond them each is told; the log has a limit of its own.
+/// Texts remembered. Beyond them each is said; the log has a limit of its own.
 const REMEMBERED: usize = 512;
 
 /// What was told lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Said {
+    quiet: Duration,
     hasher: RandomState,
     at: Mutex<BTreeMap<u64, Instant>>,
 }
 
+impl Default for Said {
+    /// For refusals: the same one every five minutes.
+    fn default() -> Self {
+        Self::every(QUIET)
+    }
+}
+
 impl Said {
-    /// Whether `what` was not told within the last five minutes; from now on it was.
+    /// The same text is news again after `quiet`.
+    pub fn every(quiet: Duration) -> Self {
+        Self { quiet, hasher: RandomState::new(), at: Mutex::default() }
+    }
+
+    /// Whether `what` was not said lately; from now on it was.
     pub fn is_news(&self, what: &str, now: Instant) -> bool {
         let key = self.hasher.hash_one(what);
         let mut said = self.at.lock().unwrap_or_else(PoisonError::into_inner);
-        let lately = |at: &Instant| now.saturating_duration_since(*at) < QUIET;
+        let lately = |at: &Instant| now.saturating_duration_since(*at) < self.quiet;
         if said.get(&key).is_some_and(lately) {
             return false;
         }

@@ -1,0 +1,10 @@
+//! The whole gate: its sockets in front, a fake API server behind.
+
+#![cfg(test)]
+
+mod certificates;
+mod credential;
+mod faults;
+mod kube;
+mod rights;
+mod support;

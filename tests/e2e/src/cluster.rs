@@ -1,0 +1,169 @@
+//! A real control plane (`tests/cluster/cluster`) for one node, in a network namespace of its own. Owns its life; what it is
+//! asked as its administrator goes through curl.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a harness: what fails here fails the test that uses it"
+)]
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::real_node::peers;
+
+/// The node's name in it.
+pub const NODE: &str = "node-a";
+
+/// etcd and kube-apiserver. All of it goes when this is dropped.
+pub struct Cluster {
+    dir: PathBuf,
+    _parent: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts one; the folder of its programs is built when it is not there.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn up() -> Self {
+        let parent = tempfile::Builder::new().prefix("bhc").tempdir().expect("a folder");
+        // The namespace is named by the folder.
+        let name = parent.path().file_name().expect("a name").to_string_lossy().replace('.', "");
+        let cluster = Self { dir: parent.path().join(name), _parent: parent };
+        cluster.script("up");
+        cluster
+    }
+
+    /// What the kubelet would have: a kubeconfig of `system:node:node-a`.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("node.kubeconfig")
+    }
+
+    /// That of who may do everything.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.dir.join("admin.kubeconfig")
+    }
+
+    /// The network namespace that the API server is in.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn network(&self) -> File {
+        let name = format!("/run/netns/{}", self.namespace());
+        File::open(&name).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Links a node's network namespace to the cluster's, so that the node reaches the API server.
+    ///
+    /// # Panics
+    /// When there is none with this name, or it is linked already.
+    pub fn connect(&self, node: &str) {
+        let own = self.namespace();
+        let run = |line: &str| {
+            let output = Command::new("ip").args(line.split(' ')).output().expect("ip");
+            assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        run(&format!("-n {node} link add cluster type veth peer name node netns {own}"));
+        for (namespace, link, address) in
+            [(node, "cluster", "198.51.100.2/24"), (own.as_str(), "node", "198.51.100.1/24")]
+        {
+            run(&format!("-n {namespace} address add {address} dev {link}"));
+            run(&format!("-n {namespace} link set {link} up"));
+        }
+        run(&format!("-n {node} route add 203.0.113.10/32 via 198.51.100.1"));
+    }
+
+    /// Asks the API server as its administrator; a body is JSON.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let pki = |name: &str| self.dir.join("pki").join(name);
+        let mut curl = Command::new("nsenter");
+        curl.arg(format!("--net=/run/netns/{}", self.namespace())).args([
+            "--",
+            "curl",
+            "-sS",
+            "--fail-with-body",
+        ]);
+        curl.arg("--cacert")
+            .arg(pki("ca.crt"))
+            .arg("--cert")
+            .arg(pki("admin.crt"))
+            .arg("--key")
+            .arg(pki("admin.key"));
+        curl.args(["-X", method, "-H", "Content-Type: application/json"]);
+        if !body.is_null() {
+            curl.arg("--data-binary").arg("@-");
+        }
+        curl.arg(format!("https://203.0.113.10:6443{path}"));
+        let mut child =
+            curl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("curl");
+        let mut stdin = child.stdin.take().expect("its input");
+        if !body.is_null() {
+            stdin.write_all(body.to_string().as_bytes()).expect("its input");
+        }
+        drop(stdin);
+        let output = child.wait_with_output().expect("curl");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{method} {path}: {text} {why}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// The certificate (PEM) that a request (PEM) asks for, signed by the cluster's authority for a day.
+    ///
+    /// # Panics
+    /// When it cannot be signed.
+    pub fn sign(&self, request: &[u8]) -> Vec<u8> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("csr"), request).expect("the request");
+        std::fs::write(file("usage"), "extendedKeyUsage=clientAuth\nkeyUsage=digitalSignature\n")
+            .expect("usages");
+        let pki = |name: &str| self.dir.join("pki").join(name);
+        let mut openssl = Command::new("openssl");
+        openssl.args(["x509", "-req", "-days", "1", "-CAcreateserial", "-in"]).arg(file("csr"));
+        openssl.arg("-CA").arg(pki("ca.crt")).arg("-CAkey").arg(pki("ca.key"));
+        let output = openssl.arg("-extfile").arg(file("usage")).output().expect("openssl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    fn namespace(&self) -> String {
+        format!("bulkhead-{}", self.dir.file_name().unwrap_or_default().to_string_lossy())
+    }
+
+    fn script(&self, order: &str) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cluster/cluster");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", programs().display());
+        let status =
+            Command::new(script).arg(order).arg(&self.dir).env("PATH", path).stdin(Stdio::null()).status();
+        assert!(status.expect("tests/cluster/cluster").success(), "tests/cluster/cluster {order} failed");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.script("down");
+    }
+}
+
+/// The peers with those of a cluster among them.
+fn programs() -> PathBuf {
+    let some = peers();
+    if some.join("kube-apiserver").exists() {
+        return some;
+    }
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/build");
+    let output = Command::new(build).arg("apiserver").stderr(Stdio::inherit()).output();
+    let output = output.expect("tests/peers/build apiserver");
+    assert!(output.status.success(), "tests/peers/build apiserver failed");
+    String::from_utf8_lossy(&output.stdout).trim().into()
+}
