@@ -55,10 +55,15 @@ const NODE: Known = Known {
         ("metadata.resourceVersion", STEP_3),
         ("metadata.uid", STEP_3),
         ("status.declaredFeatures", "for the scheduler: with the cluster (step 3)"),
-        ("status.features", "the fake runtime has none; statusd tells what a runtime tells"),
         ("status.images", "for the scheduler: with the cluster (step 3)"),
-        ("status.runtimeHandlers.[].features", "as status.features"),
-        ("status.runtimeHandlers.[runc].features", "as status.features"),
+        (
+            "status.runtimeHandlers.[].features",
+            "the fake runtime's are others; statusd tells what a runtime tells",
+        ),
+        (
+            "status.runtimeHandlers.[runc].features",
+            "the fake runtime's are others; statusd tells what a runtime tells",
+        ),
     ],
     own: &[
         "status.allocatable",

@@ -39,9 +39,13 @@ fn install(machine: &Machine) {
         match name.as_str() {
             "README.md" => {}
             "config.yaml" => {
-                // This machine's cgroups are the host's, beside which the pods get a place of their own.
-                let own =
-                    format!("cgroupRoot: {}\nfailCgroupV1: false\nfailSwapOn: false\n", machine.cgroup());
+                // This machine's cgroups are the host's, beside which the pods get a place of their own; so is its disk, and
+                // how full that is.
+                let own = format!(
+                    "cgroupRoot: {}\nfailCgroupV1: false\nfailSwapOn: false\nevictionHard: {{memory.available: 100Mi}}\n\
+                     imageGCHighThresholdPercent: 100\n",
+                    machine.cgroup()
+                );
                 machine.write("/etc/bulkhead/config.yaml", &format!("{text}{own}"));
             }
             name if name.contains('/') => machine.write(&format!("/etc/{name}"), &text),

@@ -40,8 +40,10 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         table.insert(name, service.clone());
     }
     // The others come to speak to the API server step by step.
-    if let Some(apigate) = table.get_mut("apigate") {
-        apigate.push("bulkhead-kubeapi");
+    for name in ["apigate", "statusd"] {
+        if let Some(service) = table.get_mut(name) {
+            service.push("bulkhead-kubeapi");
+        }
     }
     for name in ["evictd", "imaged"] {
         if let Some(service) = table.get_mut(name) {

@@ -147,10 +147,11 @@ mod tests {
 
     #[test]
     fn every_victim_is_killed_and_stopped_once_before_any_is_again() {
-        let all = rounds(3, 24, &LENGTH);
+        let once = 2 * victims().count();
+        let all = rounds(3, once, &LENGTH);
         let kinds: BTreeSet<_> =
             all.iter().map(|round| (round.victim, round.attack == Attack::Kill)).collect();
-        assert_eq!(kinds.len(), 24);
+        assert_eq!(kinds.len(), once);
     }
 
     #[test]
@@ -162,9 +163,10 @@ mod tests {
             };
             rounds.into_iter().filter_map(stop).collect()
         };
-        let lengths = lengths(rounds(1, 96, &LENGTH));
+        let stops = 4 * victims().count();
+        let lengths = lengths(rounds(1, 2 * stops, &LENGTH));
         assert_eq!(lengths.iter().filter(|length| **length == LENGTH.long).count(), 5);
         let short = |length: &&Duration| (LENGTH.short / 2..LENGTH.short).contains(*length);
-        assert_eq!(lengths.iter().filter(short).count(), 48 - 5);
+        assert_eq!(lengths.iter().filter(short).count(), stops - 5);
     }
 }
