@@ -1,11 +1,11 @@
-# The two commands are `make run` and `make test`. Both need root, Rust and Go; they install the rest.
+# The commands are `make run`, `make cluster` and `make test`. All need root, Rust and Go; they install the rest.
 SHELL := /bin/bash
 CARGO ?= cargo
 # Beside the checkout's own target: what `make run` starts. `make run PROFILE=release` builds it as it is shipped.
 PROFILE ?= dev
 PROFILE_DIR := $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: run test bench fuzz lint fmt deny packages peers help
+.PHONY: run test cluster conformance bench fuzz lint fmt deny packages peers help
 
 help: ## This text.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -22,6 +22,27 @@ test: ## Every test that CI runs.
 	@tests/peers/build apiserver >/dev/null
 	@echo "==> cargo test" >&2
 	@BULKHEAD_PEERS="$$(tests/peers/build apiserver)" $(CARGO) test --locked --workspace
+
+# Where the cluster is; `live down` of it clears up after one that was killed.
+CLUSTER_DIR ?= /var/lib/bulkhead-cluster
+
+cluster: ## Build, start a whole cluster with this node in it, and tell how to use kubectl. Ctrl-C ends it.
+	@tools/ensure-packages cluster
+	@echo "==> building bulkhead ($(PROFILE))" >&2
+	@$(CARGO) build --locked --profile $(PROFILE) --workspace --bin bulkhead --bin mkimage
+	@echo "==> building the control plane and containerd (minutes the first time, kept for the next)" >&2
+	@peers="$$(tests/peers/build cluster)" && export PEERS="$$peers" PATH="$$peers:$$PATH" && \
+	  export BULKHEAD=target/$(PROFILE_DIR)/bulkhead MKIMAGE=target/$(PROFILE_DIR)/mkimage IMAGES=target/images && \
+	  tests/conformance/images $$IMAGES >/dev/null && exec tests/cluster/live run $(CLUSTER_DIR)
+
+conformance: ## Kubernetes' own suite against such a cluster: make conformance [FOCUS=...] (results in target/conformance).
+	@tools/ensure-packages conformance
+	@echo "==> building bulkhead ($(PROFILE))" >&2
+	@$(CARGO) build --locked --profile $(PROFILE) --workspace --bin bulkhead --bin mkimage
+	@echo "==> building the control plane and the suite (half an hour the first time, kept for the next)" >&2
+	@peers="$$(tests/peers/build conformance)" && export PEERS="$$peers" PATH="$$peers:$$PATH" && \
+	  export BULKHEAD=$(CURDIR)/target/$(PROFILE_DIR)/bulkhead MKIMAGE=$(CURDIR)/target/$(PROFILE_DIR)/mkimage && \
+	  exec tests/conformance/conformance target/conformance $(if $(FOCUS),'$(FOCUS)')
 
 # `release`, not `dist`: thin LTO takes minutes, and the ratios are within one build.
 bench: packages ## Pods through bulkhead and straight over CRI; the table goes to docs/bench.md.

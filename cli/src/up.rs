@@ -101,9 +101,17 @@ pub struct Flags {
     /// Addresses of the node on the machine's network, primary one first; found out when not given.
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     node_ip: Vec<std::net::IpAddr>,
+    /// Labels of the node when it registers in a cluster, beside its own.
+    #[arg(long, value_name = "KEY=VALUE,...", value_parser = node_labels)]
+    node_labels: Option<String>,
     /// What the processes log, as in `info` or `syncd=debug,info`; without it, `logging.verbosity` of the configuration.
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
+}
+
+/// As the processes will read them, so that a wrong one starts nothing.
+fn node_labels(text: &str) -> Result<String, bulkhead_model::node_labels::LabelError> {
+    bulkhead_model::node_labels::parse(text).map(|_| text.to_owned())
 }
 
 fn containerd_of(text: &str) -> Result<Containerd, String> {

@@ -48,6 +48,12 @@ enum Command {
         /// As the processes take it; nothing to check.
         #[arg(long, hide = true)]
         cert_dir: Option<PathBuf>,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        image_credential_provider_config: Option<PathBuf>,
+        /// As the processes take it; nothing to check.
+        #[arg(long, hide = true)]
+        image_credential_provider_bin_dir: Option<PathBuf>,
         /// As the processes take it.
         #[arg(long, hide = true, value_delimiter = ',')]
         node_ip: Vec<std::net::IpAddr>,
@@ -104,7 +110,7 @@ mod tests {
     #[test]
     fn a_configuration_is_shown_although_it_would_be_refused() {
         let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-                    MaxPods: 1\neventBurst: 7\nevictionHard: {memory.available: 0%, nodefs.available: 5%}\n";
+                    MaxPods: 1\nkubeAPIBurst: 7\nevictionHard: {memory.available: 0%, nodefs.available: 5%}\n";
         let examined = examine(&[Source { name: "f", text: text.as_bytes() }], &[]).unwrap();
         let shown = report(&examined, false).unwrap();
         let lines: Vec<_> = shown.lines().collect();

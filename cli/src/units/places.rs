@@ -41,8 +41,8 @@ pub fn folders() -> Vec<Folder> {
         folder("{run}/api", "2750", "apigate", GROUP),
         folder("{root}", "0755", "root", "root"),
         folder("{root}/pods", "0750", "syncd", GROUP),
-        // The keys in it are their owner's alone.
-        folder("{root}/pki", "0755", "apigate", "apigate"),
+        // Setgid: the key of the serving certificate is 0640, and this gives it gateway's group. All others are 0600.
+        folder("{root}/pki", "2755", "apigate", "gateway"),
         // Setgid: log files that the runtime makes get the group of those who read logs.
         folder("{logs}", "2750", "syncd", LOG_GROUP),
         folder("{links}", "0755", "syncd", LOG_GROUP),

@@ -122,6 +122,11 @@ state = "{volatile}/state"
   gid = {gid}
 [ttrpc]
   address = "{volatile}/containerd.sock.ttrpc"
+# Where streams of exec, attach and port-forward are: for gateway alone, which is in the same network.
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  enable_tls_streaming = false
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]

@@ -44,8 +44,8 @@ pub fn plan(layout: &Layout, identities: &Identities) -> anyhow::Result<Vec<Fold
         folder(layout.api(), shared(of("apigate")?, bulkhead), 0o2750),
         folder(layout.root(), ROOT, 0o755),
         folder(layout.pods(), shared(syncd, bulkhead), 0o750),
-        // The keys in it are their owner's alone.
-        folder(layout.certificates(), of("apigate")?, 0o755),
+        // Setgid: the key of the serving certificate is 0640, and this gives it gateway's group. All others are 0600.
+        folder(layout.certificates(), shared(of("apigate")?, of("gateway")?.gid), 0o2755),
         folder(layout.logs(), ROOT, 0o755),
         // Setgid: the runtime makes log files 0640, and this gives them the group of those who read logs.
         folder(layout.pod_logs(), shared(syncd, logs), 0o2750),
@@ -192,7 +192,12 @@ mod tests {
         assert_eq!((find(layout.run()).mode, find(layout.run()).owner.uid), (0o1770, 0));
         assert_eq!(find(layout.cri()).owner.uid, ids("crigate").uid);
         assert_eq!(find(layout.api()).owner.uid, ids("apigate").uid);
-        assert_eq!(find(layout.certificates()).owner, ids("apigate"));
+        let certificates = find(layout.certificates());
+        assert_eq!(
+            (certificates.owner.uid, certificates.owner.gid),
+            (ids("apigate").uid, ids("gateway").gid)
+        );
+        assert_eq!(certificates.mode, 0o2755);
         assert_eq!(find(layout.pods()).owner.uid, ids("syncd").uid);
         let logs = find(layout.pod_logs());
         assert_eq!((logs.mode, logs.owner.gid), (0o2750, identities.groups[LOG_GROUP]));

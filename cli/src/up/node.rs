@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use bulkhead_api::access::ACCESS;
 use bulkhead_base::SystemClock;
 use bulkhead_cgroup::{CgroupPath, Mounts, Owner};
-use bulkhead_config::{Files, Given};
+use bulkhead_config::{Files, Given, KubeletConfiguration};
 use bulkhead_ipc::{Channels, Identities, PeerBoard, PeerChannel};
 use futures::future::join_all;
 
@@ -41,6 +41,7 @@ pub struct Node {
     config: NodeConfig,
     policy: Option<String>,
     cluster: Cluster,
+    labels: Option<String>,
     log: Option<String>,
 }
 
@@ -98,12 +99,8 @@ impl Node {
         let files = Files::read(flags.config.as_deref(), flags.config_dir.as_deref())?;
         let config = NodeConfig::new(files, kubelets, &layout, &socket)?;
         let policy = flags.policy.as_deref().map(policy_text).transpose()?;
-        let port = config.config.healthz_port;
-        if !own_network && port != 0 {
-            let address = config.config.healthz_bind_address;
-            TcpListener::bind((address, port)).with_context(|| {
-                format!("port {port} (healthzPort) is in use, by a kubelet or another node: stop it, or set another in --config")
-            })?;
+        if !own_network {
+            ports(&config.config)?;
         }
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = flags.node_name.clone().unwrap_or_else(host).trim().to_lowercase();
@@ -115,8 +112,21 @@ impl Node {
             }
             (None, None) => Cluster::None,
         };
-        let log = flags.log.clone();
-        Ok(Self { layout, identities, runtime, own_network, node_ips, name, config, policy, cluster, log })
+        let (labels, log) = (flags.node_labels.clone(), flags.log.clone());
+        let node = Self {
+            layout,
+            identities,
+            runtime,
+            own_network,
+            name,
+            node_ips,
+            config,
+            policy,
+            cluster,
+            labels,
+            log,
+        };
+        Ok(node)
     }
 
     /// Makes folders, cgroups and the network, or completes what an earlier life left of them.
@@ -225,6 +235,9 @@ impl Node {
             let ips: Vec<String> = self.node_ips.iter().map(IpAddr::to_string).collect();
             arguments.extend(flag("--node-ip", ips.join(",").into()));
         }
+        if let Some(labels) = &self.labels {
+            arguments.extend(flag("--node-labels", labels.into()));
+        }
         if !matches!(self.cluster, Cluster::None) {
             arguments.extend(flag("--kubeconfig", layout.kubeconfig().into()));
         }
@@ -308,6 +321,21 @@ impl Node {
     fn netns(&self) -> Option<PathBuf> {
         self.own_network.then(|| netns::file(&self.layout.netns()))
     }
+}
+
+/// Whether the ports of the machine's own network are free.
+fn ports(config: &KubeletConfiguration) -> anyhow::Result<()> {
+    let secured = if config.enable_server { config.port } else { 0 };
+    let ports = [
+        (config.healthz_bind_address, config.healthz_port, "healthzPort"),
+        (config.address, secured, "port"),
+    ];
+    for (address, port, field) in ports.into_iter().filter(|(_, port, _)| *port != 0) {
+        TcpListener::bind((address, port)).with_context(|| {
+            format!("port {port} ({field}) is in use, by a kubelet or another node: stop it, or set another in --config")
+        })?;
+    }
+    Ok(())
 }
 
 /// A policy file's text, checked here so that a broken one starts nothing. crigate gets a copy: it may not be able to read

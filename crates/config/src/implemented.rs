@@ -42,7 +42,25 @@ pub const IMPLEMENTED: &[Implemented] = &[
     any("syncFrequency"),
     any("readOnlyPort"),
     any("address"),
+    any("port"),
     any("enableServer"),
+    any("tlsCertFile"),
+    any("tlsPrivateKeyFile"),
+    any("tlsCipherSuites"),
+    any("tlsMinVersion"),
+    any("serverTLSBootstrap"),
+    any("authentication.x509.clientCAFile"),
+    any("authentication.webhook.enabled"),
+    any("authentication.webhook.cacheTTL"),
+    any("authentication.anonymous.enabled"),
+    any("authorization.mode"),
+    any("authorization.webhook.cacheAuthorizedTTL"),
+    any("authorization.webhook.cacheUnauthorizedTTL"),
+    any("enableDebuggingHandlers"),
+    any("enableSystemLogHandler"),
+    any("enableProfilingHandler"),
+    any("enableDebugFlagsHandler"),
+    any("streamingConnectionIdleTimeout"),
     any("healthzPort"),
     any("healthzBindAddress"),
     any("oomScoreAdj"),
@@ -72,6 +90,13 @@ pub const IMPLEMENTED: &[Implemented] = &[
     any("crashLoopBackOff.maxContainerRestartPeriod"),
     any("nodeStatusUpdateFrequency"),
     any("nodeStatusReportFrequency"),
+    any("nodeStatusMaxImages"),
+    any("nodeLeaseDurationSeconds"),
+    any("registerNode"),
+    any("registerWithTaints"),
+    any("providerID"),
+    any("eventRecordQPS"),
+    any("eventBurst"),
     any("makeIPTablesUtilChains"),
     any("imageMinimumGCAge"),
     any("imageMaximumGCAge"),
@@ -225,8 +250,8 @@ mod tests {
     fn the_message_says_what_to_do() {
         let config = KubeletConfiguration {
             cgroup_driver: "systemd".into(),
-            provider_id: "cloud:///1".into(),
-            event_burst: 7,
+            pod_cidr: "10.0.0.0/24".into(),
+            kube_api_burst: 7,
             ..Default::default()
         };
         let text: Vec<_> = unimplemented(&config).iter().map(ToString::to_string).collect();
@@ -234,8 +259,8 @@ mod tests {
             text,
             [
                 "field cgroupDriver: this release of bulkhead implements only cgroupfs; remove it or set it to that",
-                "field eventBurst: this release of bulkhead does not implement it; remove it or set it to its default 100",
-                "field providerID: this release of bulkhead does not implement it; remove it (by default it is not set)",
+                "field kubeAPIBurst: this release of bulkhead does not implement it; remove it or set it to its default 100",
+                "field podCIDR: this release of bulkhead does not implement it; remove it (by default it is not set)",
             ]
         );
     }

@@ -44,7 +44,7 @@ pub struct KubeletConfiguration {
     /// Address that the servers listen on. Default: 0.0.0.0.
     #[serde(deserialize_with = "parts::ip_address")]
     pub address: IpAddr,
-    /// Port of the secured server, 1 to 65535. Default: 10250.
+    /// Port of the secured server, 1 to 65535; `enable_server` switches it off. Default: 10250.
     #[serde(skip_serializing_if = "is_zero")]
     pub port: u16,
     /// Port of the read-only server without authentication. 0: no such server.
@@ -56,7 +56,8 @@ pub struct KubeletConfiguration {
     /// Key of `tls_cert_file`, PEM; absolute.
     #[serde(skip_serializing_if = "is_zero")]
     pub tls_private_key_file: String,
-    /// Cipher suites of the server, by their IANA names. Empty: the library's choice.
+    /// Cipher suites of the server for TLS 1.2, by their names in [`crate::TLS_CIPHER_SUITES`]; those of TLS 1.3 are always
+    /// there. Empty: all.
     #[serde(skip_serializing_if = "is_zero")]
     pub tls_cipher_suites: Vec<String>,
     /// `VersionTLS12` or `VersionTLS13`. Empty: TLS 1.2.

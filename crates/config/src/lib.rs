@@ -35,3 +35,19 @@ pub use validate::validate;
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 /// The only `kind` that a configuration file may have.
 pub const KIND: &str = "KubeletConfiguration";
+
+/// Names that `tlsCipherSuites` may hold: what the TLS library has. The kubelet knows more; those are weak, and refused by
+/// name rather than left out. Two are names that Go had first.
+pub const TLS_CIPHER_SUITES: [&str; 11] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
-use bulkhead_model::eviction;
+use bulkhead_model::{eviction, node_labels};
 
 use crate::duration::Duration;
 use crate::error::Problem;
-use crate::kubelet::KubeletConfiguration;
+use crate::kubelet::{KubeletConfiguration, Taint};
 
 /// Everything in `config` that is out of bounds, each with its field and what to do. Empty: nothing.
 pub fn validate(config: &KubeletConfiguration) -> Vec<Problem> {
@@ -142,6 +142,27 @@ fn numbers(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
     }
 }
 
+/// The first that the API server would not take.
+fn taints(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let wrong = c.register_with_taints.iter().find_map(|taint| {
+        let Taint { key, value, effect, .. } = taint;
+        if !node_labels::is_key(key) {
+            return Some(format!("holds a taint with the key {}: write one as of a label", quoted(key)));
+        }
+        if !value.is_empty() && !node_labels::is_name(value) {
+            return Some(format!("holds {} for {key}: write a value as of a label", quoted(value)));
+        }
+        let known = EFFECTS.contains(&effect.as_str());
+        (!known).then(|| {
+            format!("holds {} for {key}: write one of the effects {}", quoted(effect), EFFECTS.join(", "))
+        })
+    });
+    if let Some(message) = wrong {
+        add(problems, "registerWithTaints", message);
+    }
+}
+
 fn choices(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
     let choices: [(&str, &str, &[&str]); 13] = [
         ("cgroupDriver", &c.cgroup_driver, &["cgroupfs", "systemd"]),
@@ -181,6 +202,14 @@ fn choices(c: &KubeletConfiguration, problems: &mut Vec<Problem>) {
             );
         }
     }
+    let suites = &c.tls_cipher_suites;
+    for value in suites.iter().filter(|value| !crate::TLS_CIPHER_SUITES.contains(&value.as_str())) {
+        let known = crate::TLS_CIPHER_SUITES.join(", ");
+        let message =
+            format!("holds {}, which the TLS library does not have: use only {known}", quoted(value));
+        add(problems, "tlsCipherSuites", message);
+    }
+    taints(c, problems);
     let enforceable = [
         "none",
         "pods",

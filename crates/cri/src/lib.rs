@@ -9,6 +9,7 @@ mod images;
 mod observe;
 mod run;
 mod stats;
+mod stream;
 
 pub use error::CriError;
 pub use exec::{Exec, ExecClient, ExecOutput};
@@ -16,6 +17,7 @@ pub use images::{Images, ImagesClient};
 pub use observe::{Observe, ObserveClient};
 pub use run::{Run, RunClient};
 pub use stats::{Stats, StatsClient};
+pub use stream::{Stream, StreamClient, Streams};
 
 /// The messages of runtime.v1.
 pub use bulkhead_api::cri::v1 as wire;

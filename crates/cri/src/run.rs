@@ -30,6 +30,11 @@ pub trait Run: Clone + Send + Sync + 'static {
     fn start_container(&self, id: &str) -> impl Future<Output = Result<(), CriError>> + Send;
     /// Signals a container and kills it after `grace`.
     fn stop_container(&self, id: &str, grace: Duration) -> impl Future<Output = Result<(), CriError>> + Send;
+    /// Changes the resources of a container that runs.
+    fn update_container_resources(
+        &self,
+        request: wire::UpdateContainerResourcesRequest,
+    ) -> impl Future<Output = Result<(), CriError>> + Send;
     /// Removes a container, running or not.
     fn remove_container(&self, id: &str) -> impl Future<Output = Result<(), CriError>> + Send;
 }
@@ -94,6 +99,15 @@ impl Run for RunClient {
         let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout: seconds };
         let deadline = self.timeout.saturating_add(grace);
         call!(self.client, stop_container, "StopContainer", id, deadline, request).map(drop)
+    }
+
+    async fn update_container_resources(
+        &self,
+        request: wire::UpdateContainerResourcesRequest,
+    ) -> Result<(), CriError> {
+        let id = request.container_id.clone();
+        call!(self.client, update_container_resources, "UpdateContainerResources", id, self.timeout, request)
+            .map(drop)
     }
 
     async fn remove_container(&self, id: &str) -> Result<(), CriError> {

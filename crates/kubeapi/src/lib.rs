@@ -3,6 +3,10 @@
 //!
 //! Owns how the client is connected. Must never hold a credential when there is a gate, nor know what is asked for.
 
+pub mod quiet;
+mod retry;
+mod watch;
+
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -15,6 +19,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::net::UnixStream;
 use tower::{Service, ServiceBuilder};
+
+pub use retry::Retry;
+pub use watch::{Followed, News, watch};
 
 /// What requests name as their host: a gate looks at their path alone.
 const HOST: &str = "http://apigate.local";

@@ -4,7 +4,7 @@
 //! hold and of the probes. Must never decide about back-off (a start that is listed here may have to wait first) or act.
 //! It is only as good as its observation: ask again with a newer one after every action, never act twice on one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -17,6 +17,7 @@ use crate::runtime::{Container, RuntimePod, Sandbox};
 use crate::spec::{self, ContainerKind, SpecContainer};
 
 mod app;
+mod ephemeral;
 mod init;
 mod termination;
 
@@ -34,6 +35,10 @@ pub struct ActionInput<'a> {
     pub stage: Stage,
     /// What the probes say, by container id. An id that is missing is not known to be started, and is let live.
     pub probes: &'a BTreeMap<String, ProbeResults>,
+    /// Ephemeral containers that have run, whatever the runtime still holds of them: they do not run again.
+    pub ephemeral_ran: &'a BTreeSet<String>,
+    /// Ids of containers that run and must be restarted for their resources to change.
+    pub resized: &'a BTreeSet<String>,
     /// Fingerprint of each container's present spec, by name. A name that is missing is not compared.
     pub hashes: &'a BTreeMap<String, u32>,
     /// The present date.
@@ -55,7 +60,8 @@ pub struct PodActions {
     pub sandboxes_to_stop: Vec<String>,
     /// Containers to stop, all at once.
     pub containers_to_kill: Vec<ContainerKill>,
-    /// Containers to start, each name at most once: init containers first, in order, then app containers.
+    /// Containers to start, each name at most once: init containers first, in order, then app containers, then ephemeral
+    /// ones.
     pub containers_to_start: Vec<ContainerStart>,
     /// The init container or sidecar that the pod's start is at; `None` once it is past them all.
     pub next_init: Option<String>,
@@ -109,6 +115,8 @@ pub enum KillReason {
     StartupProbe,
     /// Its spec changed since it was made.
     DefinitionChanged,
+    /// Its resources change, and its `resizePolicy` says that it has to be restarted for that.
+    Resized,
     /// The runtime cannot tell whether it runs.
     StateUnknown,
     /// A newer container with its name exists, or its sandbox is not the one that is kept.
@@ -156,7 +164,7 @@ impl KillReason {
         match self {
             Self::LivenessProbe => StopReason::Probe(ProbeKind::Liveness),
             Self::StartupProbe => StopReason::Probe(ProbeKind::Startup),
-            Self::DefinitionChanged | Self::StateUnknown | Self::Surplus => StopReason::Other,
+            Self::DefinitionChanged | Self::Resized | Self::StateUnknown | Self::Surplus => StopReason::Other,
         }
     }
 
@@ -166,6 +174,7 @@ impl KillReason {
             Self::LivenessProbe => "failed liveness probe",
             Self::StartupProbe => "failed startup probe",
             Self::DefinitionChanged => "definition changed",
+            Self::Resized => "resize requires restart",
             Self::StateUnknown => "is in unknown state",
             Self::Surplus => "was replaced by a newer one",
         }
@@ -209,6 +218,7 @@ pub fn compute_pod_actions(input: &ActionInput<'_>) -> PodActions {
         actions.containers_to_start.extend(work.start);
     }
     if sandbox.is_some() {
+        actions.containers_to_start.extend(ephemeral::plan(&context));
         remove_surplus(&context, &mut actions);
     } else {
         // Whatever still runs does so in a sandbox that is lost: it is stopped with it.
@@ -245,7 +255,7 @@ fn remove_surplus(context: &Context<'_>, actions: &mut PodActions) {
         let ours = context.containers.iter().any(|c| c.name() == container.name);
         let is_newest = context.newest_here(&container.name).is_some_and(|newest| newest.id == container.id);
         let listed = actions.containers_to_kill.iter().any(|kill| kill.id == container.id);
-        // A name that the spec does not know is left alone beside its sandbox: ephemeral containers are not ours yet.
+        // A name that is not one of these is left alone in its sandbox: it is an ephemeral container's.
         if !listed && !is_newest && (ours || container.sandbox_id != kept.id) {
             actions.containers_to_kill.push(ContainerKill::new(
                 container,
@@ -329,6 +339,9 @@ impl<'a> Context<'a> {
     fn reason_to_kill(&self, container: &Container) -> Option<(KillReason, Option<Timestamp>)> {
         if self.is_outdated(container) {
             return Some((KillReason::DefinitionChanged, None));
+        }
+        if self.input.resized.contains(&container.id) {
+            return Some((KillReason::Resized, None));
         }
         match self.input.probes.get(&container.id).map_or(Health::Live, |results| results.health) {
             Health::Live => None,

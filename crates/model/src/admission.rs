@@ -12,7 +12,7 @@ use crate::eviction::{self, Condition};
 use crate::qos::QosClass;
 use crate::quantity::Quantity;
 use crate::resources::{self, ResourceList};
-use crate::{confinement, ports, sysctl};
+use crate::{confinement, ports, spec, sysctl};
 
 /// What a node offers to pods.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,7 +38,8 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(crate) fn new(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+    /// Because of `message`, which stands after the kubelet's first words.
+    pub fn new(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
         Self { reason: reason.into(), message: format!("Pod was rejected: {}", message.as_ref()) }
     }
 }
@@ -104,7 +105,9 @@ fn system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
         let text = format!("it needs the operating system {}, and this node has linux", os.name);
         return Err(Rejection::new("PodOSNotSupported", text));
     }
-    for (key, value) in of_spec.and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten() {
+    // The scheduler looked at the node's labels, which may be more than those that it gives itself.
+    let selector = of_spec.and_then(|spec| spec.node_selector.as_ref()).filter(|_| spec::is_static(pod));
+    for (key, value) in selector.into_iter().flatten() {
         let own = node.labels.get(key);
         if own != Some(value) {
             let own = own.map_or_else(|| "has no such label".to_owned(), |own| format!("has {own}"));
@@ -122,35 +125,46 @@ fn room<'a>(
     others: impl IntoIterator<Item = &'a Pod> + Clone,
     node: &Node,
 ) -> Result<(), Rejection> {
-    for (name, has) in &node.allocatable {
-        let Ok(has) = Quantity::parse(&has.0) else { continue };
-        let wanted = wanted(pod, name);
-        // Who asks for nothing is not kept out by those who took too much.
-        if wanted.is_zero() {
-            continue;
-        }
-        let sum = |sum: Quantity, other: &Pod| sum.plus(self::wanted(other, name));
-        let others = others.clone().into_iter().filter(|other| other.metadata.uid != pod.metadata.uid);
-        let used = others.fold(Quantity::ZERO, sum);
-        if used.plus(wanted) > has {
-            let figure = |quantity: Quantity| match name.as_str() {
-                "cpu" => quantity.milli_value(),
-                _ => quantity.value(),
-            };
-            let text = format!(
-                "Node didn't have enough resource: {name}, requested: {}, used: {}, capacity: {}",
-                figure(wanted),
-                figure(used),
-                figure(has)
-            );
+    for name in node.allocatable.keys() {
+        if let Some(text) = shortage(pod, others.clone(), node, name) {
             return Err(Rejection::new(format!("OutOf{name}"), text));
         }
     }
     Ok(())
 }
 
+/// What of one resource is missing for a pod beside `others`; `None`: it fits, or nobody counts the resource.
+pub(crate) fn shortage<'a>(
+    pod: &Pod,
+    others: impl IntoIterator<Item = &'a Pod> + Clone,
+    node: &Node,
+    name: &str,
+) -> Option<String> {
+    let has = resources::amount(Some(&node.allocatable), name)?;
+    let wanted = wanted(pod, name);
+    // Who asks for nothing is not kept out by those who took too much.
+    if wanted.is_zero() {
+        return None;
+    }
+    let sum = |sum: Quantity, other: &Pod| sum.plus(self::wanted(other, name));
+    let others = others.into_iter().filter(|other| other.metadata.uid != pod.metadata.uid);
+    let used = others.fold(Quantity::ZERO, sum);
+    (used.plus(wanted) > has).then(|| {
+        let [wanted, used, has] = [wanted, used, has].map(|quantity| figure(name, quantity));
+        format!("Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {has}")
+    })
+}
+
+/// A quantity as the kubelet tells it.
+pub(crate) fn figure(name: &str, quantity: Quantity) -> i64 {
+    match name {
+        "cpu" => quantity.milli_value(),
+        _ => quantity.value(),
+    }
+}
+
 /// What a pod takes of one resource.
-fn wanted(pod: &Pod, name: &str) -> Quantity {
+pub(crate) fn wanted(pod: &Pod, name: &str) -> Quantity {
     match name {
         "pods" => Quantity::from_milli(1000),
         "cpu" => resources::pod(pod).requests.cpu.unwrap_or(Quantity::ZERO),
@@ -165,6 +179,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::names;
 
     fn pod(uid: &str, spec: &Value) -> Pod {
         let mut spec = spec.clone();
@@ -310,7 +325,13 @@ mod tests {
             (json!({"securityContext": {"seLinuxOptions": {"type": "t"}}}), "SELinuxNotSupported"),
         ];
         for (spec, expected) in table {
-            assert_eq!(reason(&pod("b", &spec), &[]).0, expected, "{spec}");
+            let mut pod = pod("b", &spec);
+            let source = |source: &str| [(names::CONFIG_SOURCE.to_owned(), source.to_owned())].into();
+            pod.metadata.annotations = Some(source("file"));
+            assert_eq!(reason(&pod, &[]).0, expected, "{spec}");
+            pod.metadata.annotations = Some(source("api"));
+            let of_api = if expected == "NodeAffinity" { "" } else { expected };
+            assert_eq!(reason(&pod, &[]).0, of_api, "{spec} of the API server");
         }
     }
 }

@@ -17,8 +17,8 @@ use crate::quantity::Quantity;
 use crate::spec::{self, ContainerKind};
 
 pub use cgroup::{
-    CgroupSettings, ContainerCgroup, MAX_SHARES, MIN_QUOTA_US, MIN_SHARES, PodCgroup, burstable_shares,
-    container_cgroup, cpu_quota_us, cpu_shares, cpu_weight, oom_score_adjust, pod_cgroup,
+    CgroupSettings, ContainerCgroup, MAX_SHARES, MIN_QUOTA_US, MIN_SHARES, PodCgroup, bare_cgroup,
+    burstable_shares, container_cgroup, cpu_quota_us, cpu_shares, cpu_weight, oom_score_adjust, overhead_cgroup, pod_cgroup,
 };
 pub use memory_qos::{MemoryQos, NodeProtection, Protection};
 
@@ -123,15 +123,17 @@ pub fn pod(pod: &Pod) -> Resources {
 /// What the whole pod takes of a resource other than CPU and memory.
 ///
 /// The greater of: all app containers and sidecars together; each init container with the sidecars before it. What
-/// `spec.resources` says about the pod as a whole replaces that.
+/// `spec.resources` says about the pod as a whole replaces that. Overhead comes on top.
 pub fn pod_other(pod: &Pod, name: &str) -> Quantity {
     let wanted = |requirements: Option<&ResourceRequirements>| {
         let list = |list: Option<&ResourceList>| amount(list, name);
         let requirements = requirements?;
         list(requirements.requests.as_ref()).or(list(requirements.limits.as_ref()))
     };
+    let overhead = amount(pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref()), name);
+    let on_top = |sum: Quantity| overhead.map_or(sum, |overhead| sum.plus(overhead));
     if let Some(whole) = wanted(pod.spec.as_ref().and_then(|spec| spec.resources.as_ref())) {
-        return whole;
+        return on_top(whole);
     }
     let (mut running, mut sidecars, mut highest) = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
     for item in spec::containers(pod) {
@@ -144,9 +146,10 @@ pub fn pod_other(pod: &Pod, name: &str) -> Quantity {
                 highest = highest.max(sidecars);
             }
             ContainerKind::Init => highest = highest.max(request.plus(sidecars)),
+            ContainerKind::Ephemeral => {}
         }
     }
-    running.max(highest)
+    on_top(running.max(highest))
 }
 
 /// Limits in bytes of huge pages of a pod's cgroup, by size of a page: of each of `sizes`, for who asks for none gets none.
@@ -177,6 +180,7 @@ fn sum(pod: &Pod, part: fn(Resources) -> Amounts) -> Amounts {
                 highest_init = highest_init.max(sidecars);
             }
             ContainerKind::Init => highest_init = highest_init.max(wanted.plus(sidecars)),
+            ContainerKind::Ephemeral => {}
         }
     }
     running.max(highest_init)
@@ -260,6 +264,8 @@ pub(crate) mod tests {
         let seen = super::pod(&p);
         assert_eq!(text(seen.requests), "1250m 1088Mi");
         assert_eq!(text(seen.limits), "- 1088Mi");
+        p.spec.as_mut().unwrap().overhead = list("ephemeral-storage=1Mi");
+        assert_eq!(super::pod_other(&p, "ephemeral-storage").value(), 1 << 20);
     }
 
     #[test]

@@ -22,9 +22,9 @@ pub struct RuntimeFeatures {
 }
 
 impl RuntimeFeatures {
-    /// Whether pods without a runtime class can have mounts that are read-only in all their depth.
-    pub fn recursive_read_only(&self) -> bool {
-        self.recursive_read_only.get(DEFAULT_HANDLER).copied().unwrap_or(false)
+    /// Whether pods with this handler can have mounts that are read-only in all their depth.
+    pub fn recursive_read_only(&self, handler: &str) -> bool {
+        self.recursive_read_only.get(handler).copied().unwrap_or(false)
     }
 }
 
@@ -33,7 +33,9 @@ pub fn depends_on_runtime(pod: &Pod) -> bool {
     let recursive = |container: &Container| {
         container.volume_mounts.iter().flatten().any(|mount| wish(mount) != Wish::Plain)
     };
-    is_strict(pod) || spec::containers(pod).iter().any(|found| recursive(found.container))
+    is_strict(pod)
+        || spec::containers(pod).iter().any(|found| recursive(found.container))
+        || spec::ephemeral(pod).iter().any(|found| recursive(&found.container))
 }
 
 /// Takes or rejects a pod that comes for the first time.
@@ -133,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn the_handler_of_pods_without_a_class_counts() {
+    fn the_pods_handler_counts() {
         let features = |handlers: &[(&str, bool)]| RuntimeFeatures {
             recursive_read_only: handlers.iter().map(|(name, can)| ((*name).to_owned(), *can)).collect(),
             ..Default::default()
         };
-        assert!(features(&[("", true), ("runc", false)]).recursive_read_only());
-        assert!(!features(&[("", false), ("runc", true)]).recursive_read_only());
-        assert!(!features(&[("runc", true)]).recursive_read_only(), "not told");
+        let two = features(&[(DEFAULT_HANDLER, true), ("runc", false)]);
+        assert_eq!([DEFAULT_HANDLER, "runc", "kata"].map(|name| two.recursive_read_only(name)), [true, false, false]);
+        assert!(!features(&[("runc", true)]).recursive_read_only(DEFAULT_HANDLER), "not told");
     }
 
     #[test]

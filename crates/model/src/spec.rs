@@ -3,9 +3,12 @@
 //! Owns the order in which containers are looked at everywhere: init containers first, then app containers, each in
 //! spec order. Must never look at what runs.
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use std::borrow::Cow;
+
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
 
 use crate::names;
+use crate::phase::Phase;
 
 /// What a container is for. From the list it stands in and, for init containers, its own `restartPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +20,8 @@ pub enum ContainerKind {
     /// One of `spec.containers`.
     #[default]
     App,
+    /// One of `spec.ephemeralContainers`, for people who look at a running pod (KEP 277): runs once, and counts for nothing.
+    Ephemeral,
 }
 
 /// When a container that ended runs again.
@@ -40,6 +45,51 @@ pub struct SpecContainer<'a> {
     pub kind: ContainerKind,
     /// Its own policy if it has one, else the pod's. A sidecar's is always [`RestartPolicy::Always`].
     pub restart_policy: RestartPolicy,
+}
+
+/// An ephemeral container, as any other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ephemeral {
+    /// As the pod asks for it; without what the API does not let it have.
+    pub container: Container,
+    /// The container whose processes it sees; `None`: its own.
+    pub target: Option<String>,
+}
+
+impl Ephemeral {
+    /// With its place among the pod's containers.
+    pub fn as_spec(&self) -> SpecContainer<'_> {
+        SpecContainer {
+            container: &self.container,
+            kind: ContainerKind::Ephemeral,
+            restart_policy: RestartPolicy::Never,
+        }
+    }
+
+    fn new(asked: &EphemeralContainer) -> Self {
+        let asked = asked.clone();
+        let container = Container {
+            name: asked.name,
+            image: asked.image,
+            image_pull_policy: asked.image_pull_policy,
+            command: asked.command,
+            args: asked.args,
+            working_dir: asked.working_dir,
+            env: asked.env,
+            env_from: asked.env_from,
+            resources: asked.resources,
+            volume_mounts: asked.volume_mounts,
+            volume_devices: asked.volume_devices,
+            security_context: asked.security_context,
+            termination_message_path: asked.termination_message_path,
+            termination_message_policy: asked.termination_message_policy,
+            stdin: asked.stdin,
+            stdin_once: asked.stdin_once,
+            tty: asked.tty,
+            ..Default::default()
+        };
+        Self { container, target: asked.target_container_name.filter(|target| !target.is_empty()) }
+    }
 }
 
 impl SpecContainer<'_> {
@@ -111,10 +161,40 @@ pub fn containers(pod: &Pod) -> Vec<SpecContainer<'_>> {
     init.chain(app).collect()
 }
 
+/// The pod's ephemeral containers, in spec order.
+pub fn ephemeral(pod: &Pod) -> Vec<Ephemeral> {
+    let asked = pod.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+    asked.map(Ephemeral::new).collect()
+}
+
+/// The container of this name, of whatever kind.
+pub fn container<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, Container>> {
+    let lasting = containers(pod).into_iter().find(|found| found.name() == name);
+    let passing = || ephemeral(pod).into_iter().find(|found| found.container.name == name);
+    lasting.map(|found| Cow::Borrowed(found.container)).or_else(|| Some(Cow::Owned(passing()?.container)))
+}
+
+/// Names of the Secrets that the pod's images may be pulled with.
+pub fn pull_secrets(pod: &Pod) -> Vec<String> {
+    let secrets = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+    secrets.map(|secret| secret.name.clone()).collect()
+}
+
 /// Whether the pod comes from a source of this node and not from the API server.
 pub fn is_static(pod: &Pod) -> bool {
     let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(names::CONFIG_SOURCE));
     source.is_some_and(|source| source != "api")
+}
+
+/// The phase that the API server has of the pod, if that is final: nothing of it runs again, whatever else is known.
+pub fn final_phase(pod: &Pod) -> Option<Phase> {
+    let phase = Phase::parse(pod.status.as_ref()?.phase.as_deref()?)?;
+    phase.is_final().then_some(phase)
+}
+
+/// Whether the pod is being deleted in the API server.
+pub fn is_deleting(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
 }
 
 /// Whether the pod uses the node's own network namespace.
@@ -160,6 +240,30 @@ mod tests {
             assert_eq!(seen, expected, "pod policy {policy:?}");
         }
         assert!(containers(&Pod::default()).is_empty());
+    }
+
+    #[test]
+    fn an_ephemeral_container_is_no_other_and_has_neither_probes_nor_hooks() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
+            "containers": [{"name": "a"}],
+            "ephemeralContainers": [
+                {"name": "e", "image": "bb:1", "command": ["sh"], "stdin": true, "tty": true, "targetContainerName": "a",
+                 "livenessProbe": {}, "lifecycle": {}, "ports": [{"containerPort": 1}]},
+                {"name": "f", "targetContainerName": ""}
+            ]
+        }}))
+        .unwrap();
+        assert_eq!(containers(&pod).len(), 1);
+        let found = ephemeral(&pod);
+        let e = &found[0].container;
+        assert_eq!((e.image.as_deref(), e.stdin, e.tty), (Some("bb:1"), Some(true), Some(true)));
+        assert!(e.liveness_probe.is_none() && e.lifecycle.is_none() && e.ports.is_none());
+        let targets: Vec<_> = found.iter().map(|found| found.target.as_deref()).collect();
+        assert_eq!(targets, [Some("a"), None]);
+        let seen = found[0].as_spec();
+        assert_eq!((seen.kind, seen.restart_policy), (ContainerKind::Ephemeral, RestartPolicy::Never));
+        let names = ["a", "e", "x"].map(|name| super::container(&pod, name).map(|found| found.name.clone()));
+        assert_eq!(names, [Some("a".to_owned()), Some("e".to_owned()), None]);
     }
 
     #[test]

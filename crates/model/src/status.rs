@@ -15,7 +15,7 @@ use crate::phase::{Activity, Phase, PhaseContainer, PhaseInput, Verdict, compute
 use crate::probe::ProbeResults;
 use crate::runtime::{Container, RuntimePod};
 use crate::spec::ContainerKind;
-use crate::status_view::{ContainerView, StatusView};
+use crate::status_view::StatusView;
 
 mod addresses;
 mod conditions;
@@ -74,14 +74,15 @@ pub fn compute_pod_status(input: &StatusInput<'_>) -> PodStatus {
     }
     let conditions = conditions::conditions(&context, phase, &of_containers);
     let (reason, message) = reason_and_message(&context, phase);
-    let (init, apps): (Vec<_>, Vec<_>) =
-        input.pod.containers.iter().zip(of_containers).partition(|(view, _)| view.kind != ContainerKind::App);
-    let statuses = |of: Vec<(&ContainerView, ContainerStatus)>| {
-        (!of.is_empty()).then(|| of.into_iter().map(|(_, status)| status).collect())
+    let statuses = |kinds: &[ContainerKind]| {
+        let all = input.pod.containers.iter().zip(&of_containers);
+        let of: Vec<_> = all.filter(|(view, _)| kinds.contains(&view.kind)).map(|(_, s)| s.clone()).collect();
+        (!of.is_empty()).then_some(of)
     };
     let host_ips = context.host_ips();
     let pod_ips = context.pod_ips(&host_ips);
     let previous = context.previous.cloned().unwrap_or_default();
+    let applied_total = input.decision.resize.applied_total.as_ref().unwrap_or(&input.pod.resources);
     PodStatus {
         phase: Some(phase.as_str().to_owned()),
         conditions: Some(conditions),
@@ -92,13 +93,14 @@ pub fn compute_pod_status(input: &StatusInput<'_>) -> PodStatus {
         pod_ip: pod_ips.first().cloned(),
         pod_ips: (!pod_ips.is_empty()).then(|| pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
         start_time: previous.start_time.clone().or_else(|| input.decision.started_at.map(time)),
-        init_container_statuses: statuses(init),
-        container_statuses: statuses(apps),
+        init_container_statuses: statuses(&[ContainerKind::Init, ContainerKind::Sidecar]),
+        container_statuses: statuses(&[ContainerKind::App]),
+        ephemeral_container_statuses: statuses(&[ContainerKind::Ephemeral]),
         qos_class: (!input.pod.qos_class.is_empty()).then(|| input.pod.qos_class.clone()),
         observed_generation: context.observed_generation(),
-        resources: Some(containers::resources(&input.pod.resources)),
+        resources: Some(containers::resources(applied_total)),
         allocated_resources: containers::allocated(&input.pod.resources),
-        // What others own stays: ephemeral containers, claims, resizes, nominations.
+        // What others own stays: claims, nominations.
         ..previous
     }
 }
@@ -116,8 +118,11 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn new(input: &'a StatusInput<'a>, runtime: &'a RuntimePod) -> Self {
-        let previous_phase = input.previous.and_then(|status| status.phase.as_deref()).and_then(Phase::parse);
-        let has_init_containers = input.pod.containers.iter().any(|view| view.kind != ContainerKind::App);
+        let published = input.previous.and_then(|status| status.phase.as_deref()).and_then(Phase::parse);
+        // What the API server has as final was told by an earlier life that nothing is remembered of.
+        let previous_phase = input.pod.final_phase.or(published);
+        let is_init = |kind| matches!(kind, ContainerKind::Init | ContainerKind::Sidecar);
+        let has_init_containers = input.pod.containers.iter().any(|view| is_init(view.kind));
         let over = previous_phase.is_some_and(Phase::is_final)
             || input.decision.stage == Stage::Terminated
             || input.decision.failed.is_some();
@@ -143,8 +148,12 @@ impl<'a> Context<'a> {
 
     fn previous_container(&self, name: &str) -> Option<&'a ContainerStatus> {
         let previous = self.previous?;
-        let init = previous.init_container_statuses.iter().flatten();
-        init.chain(previous.container_statuses.iter().flatten()).find(|status| status.name == name)
+        let lists = [
+            &previous.init_container_statuses,
+            &previous.container_statuses,
+            &previous.ephemeral_container_statuses,
+        ];
+        lists.into_iter().flatten().flatten().find(|status| status.name == name)
     }
 
     fn container_id(&self, container: &Container) -> String {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::resources::{self, Amounts};
+use crate::phase::Phase;
+use crate::resources::{self, Amounts, Resources};
 use crate::signal;
 use crate::spec::{self, ContainerKind, RestartPolicy};
 
@@ -33,10 +34,16 @@ pub struct StatusView {
     pub restart_policy: RestartPolicy,
     /// `status.qosClass`.
     pub qos_class: String,
-    /// Init containers and sidecars in spec order, then app containers.
+    /// Init containers and sidecars in spec order, then app containers, then ephemeral ones.
     pub containers: Vec<ContainerView>,
     /// Condition types that the pod names as readiness gates.
     pub readiness_gates: Vec<String>,
+    /// What the API server says of the pod's conditions: `True`, `False` or `Unknown` by type.
+    pub conditions: BTreeMap<String, String>,
+    /// `status.phase` in the API server, once that is final.
+    pub final_phase: Option<Phase>,
+    /// Whether the pod is being deleted there.
+    pub deleting: bool,
     /// Requests and limits of the pod as a whole.
     pub resources: ResourceView,
 }
@@ -102,6 +109,9 @@ impl StatusView {
         let pod_spec = pod.spec.as_ref();
         let gates = pod_spec.and_then(|spec| spec.readiness_gates.as_ref()).into_iter().flatten();
         let total = resources::pod(pod);
+        let (lasting, ephemeral) = (spec::containers(pod), spec::ephemeral(pod));
+        let passing = ephemeral.iter().map(|found| ContainerView::new(&found.as_spec()));
+        let containers = lasting.iter().map(ContainerView::new).chain(passing);
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -112,11 +122,19 @@ impl StatusView {
             static_pod: spec::is_static(pod),
             restart_policy: spec::pod_restart_policy(pod),
             qos_class: qos_class.to_owned(),
-            containers: spec::containers(pod).iter().map(ContainerView::new).collect(),
+            containers: containers.collect(),
             readiness_gates: gates.map(|gate| gate.condition_type.clone()).collect(),
-            resources: ResourceView { requests: amounts(total.requests), limits: amounts(total.limits) },
+            conditions: conditions(pod),
+            final_phase: spec::final_phase(pod),
+            deleting: meta.deletion_timestamp.is_some(),
+            resources: ResourceView::total(total),
         }
     }
+}
+
+fn conditions(pod: &Pod) -> BTreeMap<String, String> {
+    let said = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    said.map(|condition| (condition.type_.clone(), condition.status.clone())).collect()
 }
 
 impl ContainerView {
@@ -157,7 +175,13 @@ impl ProbePresence {
 }
 
 impl ResourceView {
-    fn new(resources: Option<&ResourceRequirements>) -> Self {
+    /// Of a whole pod.
+    pub fn total(resources: Resources) -> Self {
+        Self { requests: amounts(resources.requests), limits: amounts(resources.limits) }
+    }
+
+    /// As they are written.
+    pub fn new(resources: Option<&ResourceRequirements>) -> Self {
         let list = |list: Option<&BTreeMap<String, Quantity>>| {
             list.into_iter().flatten().map(|(name, quantity)| (name.clone(), quantity.0.clone())).collect()
         };
@@ -183,8 +207,11 @@ mod tests {
             "metadata": {
                 "name": "s-node-a", "namespace": "default", "uid": "u", "generation": 4,
                 "annotations": {"kubernetes.io/config.source": "file", "token": "s3cret"},
-                "labels": {"x": "s3cret"}
+                "labels": {"x": "s3cret"}, "deletionTimestamp": "2026-01-02T03:04:05Z"
             },
+            "status": {"phase": "Failed", "conditions": [
+                {"type": "example.com/gate", "status": "False"}, {"type": "Ready", "status": "True"}
+            ]},
             "spec": {
                 "nodeName": "node-a", "hostNetwork": true, "restartPolicy": "OnFailure",
                 "readinessGates": [{"conditionType": "example.com/gate"}],
@@ -257,6 +284,9 @@ mod tests {
                 },
             ],
             readiness_gates: vec!["example.com/gate".into()],
+            conditions: text(&[("example.com/gate", "False"), ("Ready", "True")]),
+            final_phase: Some(Phase::Failed),
+            deleting: true,
             resources,
         };
         assert_eq!(view, expected);

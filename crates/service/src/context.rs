@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
+use crate::events::Recorder;
 use crate::exit::{Exit, ServiceError};
 use crate::flags::CommonFlags;
 use crate::health::Checks;
@@ -146,6 +147,11 @@ impl Context {
     /// This process' own folder for what must survive its restart.
     pub fn own_state_dir(&self) -> PathBuf {
         self.flags.state_dir.join(self.name)
+    }
+
+    /// Tells the cluster what happens here, if there is one; call it once.
+    pub fn recorder(&self) -> Recorder {
+        Recorder::start(self)
     }
 
     /// A named check, shown by `bulkhead status` and /healthz. It starts out bad: "not started yet".

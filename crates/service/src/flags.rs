@@ -3,10 +3,12 @@
 //! Those of the kubelet that a process itself needs are fields here, with its names and defaults. The rest comes from the table of
 //! [`bulkhead_config::FLAGS`]: they change the configuration, or are refused.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use bulkhead_config::{About, FLAGS, Flag, Given, Kind};
+use bulkhead_model::node_labels::{self, LabelError};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// Common to all processes.
@@ -47,6 +49,15 @@ pub struct CommonFlags {
     /// Folder of the node's certificates; `pki` beneath --root-dir when it is not given.
     #[arg(long, value_name = "DIR", value_parser = maybe_empty())]
     pub cert_dir: Option<PathBuf>,
+    /// Labels of the node when it registers, beside its own.
+    #[arg(long, value_name = "KEY=VALUE,...", value_parser = labels, default_value = "", hide_default_value = true)]
+    pub node_labels: NodeLabels,
+    /// Credential providers for images: a CredentialProviderConfig of kubelet.config.k8s.io, which only imaged reads.
+    #[arg(long, value_name = "FILE", value_parser = maybe_empty(), requires = "image_credential_provider_bin_dir")]
+    pub image_credential_provider_config: Option<PathBuf>,
+    /// Folder of the programs that --image-credential-provider-config names.
+    #[arg(long, value_name = "DIR", value_parser = maybe_empty(), requires = "image_credential_provider_config")]
+    pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// CRI socket to use instead of the process' own one at crigate (for crigate: instead of the configuration's).
     #[arg(long, value_name = "SOCKET")]
     pub cri_endpoint: Option<PathBuf>,
@@ -57,6 +68,14 @@ pub struct CommonFlags {
     /// configuration.
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
+}
+
+/// Labels that a node may give itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLabels(pub BTreeMap<String, String>);
+
+fn labels(text: &str) -> Result<NodeLabels, LabelError> {
+    node_labels::parse(text).map(NodeLabels)
 }
 
 /// Form of log lines on standard error.
@@ -148,6 +167,12 @@ impl CommonFlags {
     /// The kubeconfig to ask for a certificate with.
     pub fn bootstrap_kubeconfig(&self) -> Option<&Path> {
         given_path(self.bootstrap_kubeconfig.as_ref())
+    }
+
+    /// Configuration and folder of credential providers for images, if there are any.
+    pub fn image_credential_providers(&self) -> Option<(&Path, &Path)> {
+        let config = given_path(self.image_credential_provider_config.as_ref());
+        Some((config?, given_path(self.image_credential_provider_bin_dir.as_ref())?))
     }
 
     /// Folder of the node's certificates.

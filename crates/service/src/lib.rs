@@ -4,6 +4,7 @@
 //! Owns the life of a process from its first line to its exit code. Must never know what the process is for.
 
 mod context;
+mod events;
 mod exit;
 mod flags;
 mod health;
@@ -15,8 +16,9 @@ mod state_file;
 mod supervise;
 
 pub use context::{Check, Context, Parts};
+pub use events::{Recorder, Subject};
 pub use exit::{Exit, ServiceError};
-pub use flags::{CommonFlags, LogFormat, given, kubelet_args};
+pub use flags::{CommonFlags, LogFormat, NodeLabels, given, kubelet_args};
 pub use metrics::{Counter, Desc, Gauge, Histogram, Metrics, SECONDS};
 pub use run::{NoFlags, Service, main, run_to_exit};
 pub use state_file::{StateFile, StateFileError};

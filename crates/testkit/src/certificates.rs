@@ -76,7 +76,11 @@ impl Authority {
     pub fn sign(&self, request: &str, from: Timestamp, until: Timestamp) -> String {
         let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
         bound(&mut request.params, from, until);
-        request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        // Who has names shows it to others.
+        let serves = !request.params.subject_alt_names.is_empty();
+        let usage =
+            if serves { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth };
+        request.params.extended_key_usages = vec![usage];
         request.signed_by(&self.0).expect("a certificate").pem()
     }
 

@@ -26,6 +26,8 @@ pub struct TestNode {
     pub config: KubeletConfiguration,
     /// What contexts get.
     pub clock: Arc<dyn Clock>,
+    /// `--kubeconfig`; with one there is a cluster.
+    pub kubeconfig: Option<PathBuf>,
     /// Stops everything that was made with [`TestNode::context`].
     pub shutdown: CancellationToken,
 }
@@ -58,6 +60,7 @@ impl TestNode {
             access: Box::leak(Box::new(open_access())),
             config,
             clock: Arc::new(SystemClock),
+            kubeconfig: None,
             shutdown: CancellationToken::new(),
             dir,
         }
@@ -104,8 +107,11 @@ impl TestNode {
             identities: None,
             hostname_override: Some("node-a".to_owned()),
             node_ip: vec![std::net::Ipv4Addr::new(192, 0, 2, 10).into()],
-            kubeconfig: None,
+            node_labels: bulkhead_service::NodeLabels::default(),
+            kubeconfig: self.kubeconfig.clone(),
             bootstrap_kubeconfig: None,
+            image_credential_provider_config: None,
+            image_credential_provider_bin_dir: None,
             cert_dir: None,
             cri_endpoint: None,
             log_format: None,

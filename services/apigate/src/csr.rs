@@ -1,4 +1,4 @@
-//! A request for the node's client certificate: its key, its text, and the object that carries it to the API server. Pure but
+//! A request for one of the node's certificates: its key, its text, and the object that carries it to the API server. Pure but
 //! for the key.
 
 use bytes::Bytes;
@@ -9,13 +9,16 @@ use sha2::{Digest, Sha256};
 
 use crate::base64;
 use crate::secret::Secret;
+use crate::serving::names::Names;
 
 /// Where requests are.
 pub const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// What they are.
 const KIND: &str = "CertificateSigningRequest";
-/// Who signs them.
+/// Who signs client certificates.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Who signs serving certificates.
+const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 /// A request that may be sent, and sent again: one key makes one request.
 pub struct Csr {
@@ -56,24 +59,41 @@ impl Csr {
     /// # Errors
     /// When the key cannot be used.
     pub fn new(node: &str, key: &Secret) -> Result<Self, CsrError> {
+        Self::of(node, key, &Names::default(), (SIGNER, "client auth"))
+    }
+
+    /// For what the node `node` shows to its clients, with these names and addresses of it.
+    ///
+    /// # Errors
+    /// When the key or a name cannot be used.
+    pub fn serving(node: &str, key: &Secret, names: &Names) -> Result<Self, CsrError> {
+        Self::of(node, key, names, (SERVING_SIGNER, "server auth"))
+    }
+
+    fn of(node: &str, key: &Secret, names: &Names, (signer, usage): (&str, &str)) -> Result<Self, CsrError> {
         let key = KeyPair::from_pem(&String::from_utf8_lossy(key.reveal()))?;
         let mut params = CertificateParams::default();
+        params.subject_alt_names = names.to_params()?;
         let mut subject = DistinguishedName::new();
         subject.push(DnType::OrganizationName, "system:nodes");
         subject.push(DnType::CommonName, format!("system:node:{node}"));
         params.distinguished_name = subject;
         let pem = params.serialize_request(&key)?.pem()?;
-        let digest = Sha256::new().chain_update(key.public_key_raw()).chain_update(node).finalize();
+        let mut digest = Sha256::new().chain_update(key.public_key_raw()).chain_update(node);
+        if !names.is_empty() {
+            digest = digest.chain_update("\0").chain_update(names.to_string());
+        }
+        let digest = digest.finalize();
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = format!("node-csr-{digest}");
+        let name = if names.is_empty() { format!("node-csr-{digest}") } else { format!("csr-{digest}") };
         let object = json!({
             "apiVersion": "certificates.k8s.io/v1",
             "kind": KIND,
             "metadata": {"name": name},
             "spec": {
                 "request": base64::encode(pem.as_bytes()),
-                "signerName": SIGNER,
-                "usages": ["digital signature", "client auth"],
+                "signerName": signer,
+                "usages": ["digital signature", usage],
             },
         });
         Ok(Self { name, object: object.to_string().into() })

@@ -1,8 +1,9 @@
 //! apigate: the only process that holds the node's credential for the API server. Every other process gets an API socket of
 //! its own here, which passes the verbs and resources that proto/access.toml lists for it and nothing else.
 //!
-//! Owns the credential, the connections to the API server, the API sockets, and what was refused. Must never keep a message,
-//! look into one, or ask the API server anything on its own behalf but whether it is there and for a certificate.
+//! Owns the credential, the node's certificates, the connections to the API server, the API sockets, and what was refused. Must
+//! never keep a message, look into one, or ask the API server anything on its own behalf but whether it is there, for a
+//! certificate, and for the node's own addresses, which belong into one.
 
 mod answer;
 mod base64;
@@ -31,6 +32,7 @@ mod query;
 mod renew;
 mod request;
 mod secret;
+mod serving;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -100,10 +102,11 @@ impl Service for Apigate {
         let listeners = Listeners::bind(&context, &gates).await?;
         if places.is_some() {
             probe::spawn(upstream, holder.clone(), health, context.shutdown.clone());
-            let clock = context.clock.clone();
+            let (clock, holder) = (context.clock.clone(), holder.clone());
             context.metrics.read_with(move || vec![renew::time_left(&holder, &*clock)]);
         }
         context.metrics.read_with(move || vec![in_flight(&gates)]);
+        serving::start(&context, &holder);
         // Without an API server too: who waits for it is told so.
         context.ready();
         let sockets = listeners.serve(context.shutdown.clone());

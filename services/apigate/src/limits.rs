@@ -75,6 +75,10 @@ pub const POLL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 pub const RENEW: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Longest time that is waited for a date: the clock may be set meanwhile.
 pub const CLOCK: Duration = Duration::from_secs(60);
+/// How often the node's addresses are looked at, for its serving certificate; and the same while it has none.
+pub const ADDRESSES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(2));
+/// How often the certificate that the node signed itself is looked at.
+pub const SELF_SIGNED: Duration = Duration::from_secs(3600);
 /// Wait after a failed accept, such as for want of file descriptors.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// At the end of the drain, how long requests whose connection is gone may take to notice it.

@@ -49,30 +49,64 @@ pub struct Renewal {
 
 /// Why there is no new certificate yet.
 #[derive(Debug, thiserror::Error)]
-enum RenewError {
+pub enum RenewError {
+    /// There is no credential.
     #[error("nothing to ask with")]
     NoCredential(#[source] CredentialError),
+    /// The API server is away.
     #[error("the API server at {server} does not answer")]
     Away {
+        /// Where it is.
         server: String,
+        /// Why.
         #[source]
         cause: Cause,
     },
+    /// It takes too long.
     #[error("the API server at {server} says nothing for {:?}", limits::PROBE)]
-    Silent { server: String },
+    Silent {
+        /// Where it is.
+        server: String,
+    },
+    /// It refuses.
     #[error("the API server answers {status} to {what}")]
-    Answer { status: StatusCode, what: String },
+    Answer {
+        /// With what.
+        status: StatusCode,
+        /// What it was asked.
+        what: String,
+    },
+    /// It says something that cannot be read.
     #[error("the API server answers {what} with something else")]
-    Nonsense { what: String },
+    Nonsense {
+        /// What it was asked.
+        what: String,
+    },
+    /// Somebody decided against it.
     #[error("request {name} was refused: {reason}")]
-    Refused { name: String, reason: String },
+    Refused {
+        /// The request.
+        name: String,
+        /// What was said.
+        reason: String,
+    },
+    /// There is no request.
     #[error(transparent)]
     Csr(#[from] CsrError),
+    /// What was issued is none.
     #[error("the certificate of request {name} cannot be used: {reason}")]
-    Unusable { name: String, reason: String },
+    Unusable {
+        /// The request.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The disk does not do it.
     #[error("cannot write to {place}")]
     Disk {
+        /// Where.
         place: String,
+        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -255,7 +289,7 @@ impl Renewal {
         let kubeconfig = bootstrap_of(bootstrap).map_err(RenewError::NoCredential)?;
         let text = kubeconfig.with_certificate(&store.current());
         let path = &self.places.kubeconfig;
-        store::write_private(path, text.as_bytes()).map_err(|source| disk(path, source))
+        store::write(path, text.as_bytes(), store::PRIVATE).map_err(|source| disk(path, source))
     }
 }
 
@@ -265,12 +299,16 @@ fn bootstrap_of(path: &Path) -> Result<Kubeconfig, CredentialError> {
     parsed.map_err(|source| CredentialError::Kubeconfig { path: path.to_owned(), source })
 }
 
-fn disk(place: &Path, source: std::io::Error) -> RenewError {
+/// The disk's fault.
+pub fn disk(place: &Path, source: std::io::Error) -> RenewError {
     RenewError::Disk { place: place.display().to_string(), source }
 }
 
 /// One request on a connection of its own: they are seconds apart, or months.
-async fn send(
+///
+/// # Errors
+/// When there is no answer.
+pub async fn send(
     credential: &Credential,
     method: &Method,
     path: &str,

@@ -16,23 +16,38 @@ use crate::secret::Secret;
 
 /// Old pairs that are kept.
 const KEPT: usize = 4;
-const PREFIX: &str = "kubelet-client-";
+/// Mode of what this process' user alone may read.
+pub const PRIVATE: u32 = 0o600;
+/// Mode of what the folder's group may read, too: the gateway's, which shows the node's serving certificate.
+pub const SHOWN: u32 = 0o640;
 
-/// The folder.
+/// Pairs of one kind in the folder.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
+    /// What these pairs are for, as the kubelet names them.
+    kind: &'static str,
+    mode: u32,
 }
 
 impl Store {
-    /// In `folder`, which is made when it is needed.
+    /// Of client certificates in `folder`, which is made when it is needed.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder }
+        Self { folder, kind: "client", mode: PRIVATE }
+    }
+
+    /// Of serving certificates, which the folder's group may read.
+    pub fn serving(folder: PathBuf) -> Self {
+        Self { folder, kind: "server", mode: SHOWN }
+    }
+
+    fn prefix(&self) -> String {
+        format!("kubelet-{}-", self.kind)
     }
 
     /// The link to the newest pair.
     pub fn current(&self) -> PathBuf {
-        self.folder.join("kubelet-client-current.pem")
+        self.folder.join(format!("{}current.pem", self.prefix()))
     }
 
     /// The newest pair; `None`: there was never one.
@@ -49,7 +64,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         let unusable = |reason| CredentialError::Material {
-            what: "client certificate",
+            what: "certificate",
             place: format!("in {}", path.display()),
             reason,
         };
@@ -62,11 +77,11 @@ impl Store {
     /// When the disk does not do it; the newest pair then stays what it was.
     pub fn save(&self, certificate: &[u8], key: &Secret, now: Timestamp) -> io::Result<()> {
         let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M-%S").to_string();
-        let name = format!("{PREFIX}{date}.pem");
+        let name = format!("{}{date}.pem", self.prefix());
         let newline: &[u8] = if certificate.ends_with(b"\n") { b"" } else { b"\n" };
         let text = [certificate, newline, key.reveal()].concat();
-        write_private(&self.folder.join(&name), &text)?;
-        let link = self.folder.join("kubelet-client-current.pem.new");
+        write(&self.folder.join(&name), &text, self.mode)?;
+        let link = self.folder.join(format!("{}current.pem.new", self.prefix()));
         remove(&link)?;
         symlink(&name, &link)?;
         fs::rename(&link, self.current())?;
@@ -85,7 +100,7 @@ impl Store {
     /// # Errors
     /// When the disk does not do it.
     pub fn save_pending_key(&self, key: &Secret) -> io::Result<()> {
-        write_private(&self.key_path(), key.reveal())
+        write(&self.key_path(), key.reveal(), PRIVATE)
     }
 
     /// Forgets it.
@@ -97,13 +112,14 @@ impl Store {
 
     /// As the kubelet names it.
     fn key_path(&self) -> PathBuf {
-        self.folder.join("kubelet-client.key.tmp")
+        self.folder.join(format!("kubelet-{}.key.tmp", self.kind))
     }
 
     /// Removes all pairs but the newest few.
     fn prune(&self) {
+        let prefix = self.prefix();
         let dated = |name: &String| {
-            let date = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(".pem"));
+            let date = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".pem"));
             date.is_some_and(|date| date.len() == 19 && date.bytes().all(|b| b.is_ascii_digit() || b == b'-'))
         };
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
@@ -119,20 +135,20 @@ impl Store {
     }
 }
 
-/// Writes a file that its owner alone may read, whole or not at all. Makes its folder when it is missing.
+/// Writes a file with this mode, whole or not at all. Makes its folder when it is missing.
 ///
 /// # Errors
 /// When the disk does not do it.
-pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = folder.join(name);
     remove(&part)?;
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&part)?;
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(&part)?;
     file.write_all(content)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()?;
     fs::rename(&part, path)?;
     File::open(folder)?.sync_all()

@@ -13,12 +13,13 @@ use bulkhead_api::evictd::v1::{NodePressure, PodStats};
 use bulkhead_api::syncd::v1::StatsView;
 use bulkhead_ipc::Publisher;
 use bulkhead_ipc::said::Said;
+use bulkhead_model::event;
 use bulkhead_model::eviction::{
     By, Candidate, Condition, ContainerUse, LocalLimits, Look, NodeState, Observations, Rule, Shortage,
     Signal, node_message, order,
 };
 use bulkhead_reconcile::{Next, Reconciler, Trigger};
-use bulkhead_service::Counter;
+use bulkhead_service::{Counter, Recorder};
 use tokio::time::Instant;
 
 pub(crate) use self::disk::{ContainerDisk, PodDisk, VolumeDisk};
@@ -96,6 +97,7 @@ pub(crate) struct Evictor<W> {
     /// The pod that went last because the node ran short, and when.
     going: Option<(String, Instant)>,
     said: Said,
+    events: Option<Recorder>,
 }
 
 impl<W: World> Evictor<W> {
@@ -115,7 +117,13 @@ impl<W: World> Evictor<W> {
             began: Instant::now(),
             going: None,
             said: Said::every(SAY_AGAIN),
+            events: None,
         }
+    }
+
+    /// Tells there when the node runs short.
+    pub(crate) fn telling(self, events: Recorder) -> Self {
+        Self { events: Some(events), ..self }
     }
 
     fn tell(&self, look: &Look) {
@@ -172,6 +180,12 @@ impl<W: World> Evictor<W> {
     /// Acts on a threshold: images first, then one pod.
     async fn relieve(&mut self, rule: Rule, mut seen: Seen, pods: &[Arc<StatsView>]) {
         let signal = rule.signal;
+        let event = event::threshold_met(signal);
+        if let Some(events) = &self.events
+            && self.said.is_news(&event.message, Instant::now())
+        {
+            events.node(event);
+        }
         let is_disk = signal.condition() == Condition::DiskPressure;
         let of_nodefs = matches!(signal, Signal::NodefsAvailable | Signal::NodefsInodesFree);
         // Images on another disk free nothing here.

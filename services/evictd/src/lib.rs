@@ -137,7 +137,8 @@ fn evict(context: &Context, node: Node, settings: EvictionSettings) -> Publisher
     let evictions = context.metrics.counter(EVICTIONS);
     let (waker, waiting) = wake();
     wake_once_synced(context, &node.pods, waker);
-    let evictor = Evictor::new(Arc::new(node), settings, pressures.clone(), evictions);
+    let evictor =
+        Evictor::new(Arc::new(node), settings, pressures.clone(), evictions).telling(context.recorder());
     let stopped = context.shutdown.clone().cancelled_owned();
     tokio::spawn(drive(evictor, waiting, watch::Sender::new(LoopStatus::default()), stopped));
     pressures

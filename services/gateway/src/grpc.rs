@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use crate::error::PeerError;
 use crate::health::board::{Board, Peers};
-use crate::logs::Logs;
+use crate::logs::{Logs, Since, Wanted};
 use crate::pods::source::{Entry, Pods};
 use crate::pods::without_values;
 
@@ -45,7 +45,7 @@ impl wire::gateway_server::Gateway for Handlers {
         &self,
         request: Request<wire::ReadLogsRequest>,
     ) -> Result<Response<Self::ReadLogsStream>, Status> {
-        let chunks = self.logs.read(request.into_inner()).await.map_err(|error| to_status(&error))?;
+        let chunks = self.logs.read(wanted(request.into_inner())).await.map_err(|error| to_status(&error))?;
         Ok(Response::new(Box::pin(chunks)))
     }
 
@@ -54,6 +54,24 @@ impl wire::gateway_server::Gateway for Handlers {
         _: Request<wire::GetHealthRequest>,
     ) -> Result<Response<wire::GetHealthResponse>, Status> {
         Ok(Response::new(wire::GetHealthResponse { checks: self.health.checks().await.to_vec() }))
+    }
+}
+
+fn wanted(request: wire::ReadLogsRequest) -> Wanted {
+    let since = match request.since_seconds {
+        0 => Since::Beginning,
+        seconds => Since::Seconds(seconds),
+    };
+    Wanted {
+        namespace: request.namespace,
+        pod: request.pod,
+        container: request.container,
+        follow: request.follow,
+        previous: request.previous,
+        tail: request.tail_lines,
+        timestamps: request.timestamps,
+        since,
+        only: None,
     }
 }
 

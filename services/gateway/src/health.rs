@@ -9,8 +9,16 @@ pub(crate) mod board;
 pub(crate) const PROCESS: &str = "process";
 /// Checks that say how the cluster is reached. They are shown with all others, but an API server that is away makes no node
 /// unwell: whoever restarts a node by its `/healthz` must not restart every node of a cluster then (nor does the kubelet's).
-const OF_THE_CLUSTER: [(&str, &str); 3] =
-    [("apigate", "apiserver"), ("apigate", "credential"), ("statusd", "node in the cluster")];
+const OF_THE_CLUSTER: [(&str, &str); 7] = [
+    ("apigate", "apiserver"),
+    ("apigate", "credential"),
+    // How the cluster reaches the node.
+    ("apigate", "serving certificate"),
+    ("gateway", "certificates"),
+    ("statusd", "node in the cluster"),
+    ("syncd", "pods of the API server"),
+    ("syncd", "services of the API server"),
+];
 /// Longest reason kept, in bytes.
 const REASON_BYTES: usize = 512;
 

@@ -4,14 +4,14 @@
 //! folder.
 
 mod choose;
-mod find;
+pub(crate) mod find;
 mod folder;
 mod follow;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod history;
 mod line;
-mod names;
+pub(crate) mod names;
 mod parser;
 mod read;
 mod tail;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_api::gateway::v1::{LogChunk, ReadLogsRequest};
+use bulkhead_api::gateway::v1::LogChunk;
 use bulkhead_base::Clock;
 use bulkhead_ipc::Mirror;
 use bulkhead_model::runtime::RuntimePod;
@@ -42,11 +42,51 @@ use read::{Reading, Until};
 pub use fuzz::log as fuzz_log;
 
 /// Logs that may be read at a time.
-const READERS: usize = 32;
+pub(crate) const READERS: usize = 32;
 /// Chunks made ahead of a slow client.
 const AHEAD: usize = 4;
 /// Deadline of a reading that does not follow.
 const WHOLE: Duration = Duration::from_secs(60);
+
+pub(crate) use parser::Stream;
+
+/// Which lines of which log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Namespace of the pod.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) pod: String,
+    /// The container; empty when the pod has just one.
+    pub(crate) container: String,
+    /// Whether to go on until the instance is over.
+    pub(crate) follow: bool,
+    /// Whether the instance before the newest is meant.
+    pub(crate) previous: bool,
+    /// Last lines to begin with; `None`: all.
+    pub(crate) tail: Option<u64>,
+    /// Whether each line begins with its time.
+    pub(crate) timestamps: bool,
+    /// From when on.
+    pub(crate) since: Since,
+    /// Of which stream; `None`: both.
+    pub(crate) only: Option<Stream>,
+}
+
+/// From when on lines are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// From the beginning.
+    #[default]
+    Beginning,
+    /// Of the last so many seconds.
+    Seconds(u64),
+    /// From this date.
+    Date(Timestamp),
+}
+
+/// Chunks of lines.
+pub(crate) type Chunks = ReceiverStream<Result<LogChunk, Status>>;
 
 /// Reads logs.
 pub(crate) struct Logs {
@@ -55,6 +95,7 @@ pub(crate) struct Logs {
     runtime: Mirror<String, RuntimePod>,
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
+    readers: usize,
     places: Arc<Semaphore>,
 }
 
@@ -67,15 +108,34 @@ impl Logs {
         clock: Arc<dyn Clock>,
         shutdown: CancellationToken,
     ) -> Self {
-        Self { root, pods, runtime, clock, shutdown, places: Arc::new(Semaphore::new(READERS)) }
+        Self {
+            root,
+            pods,
+            runtime,
+            clock,
+            shutdown,
+            readers: READERS,
+            places: Arc::new(Semaphore::new(READERS)),
+        }
+    }
+
+    /// The same logs with places of their own: readers of one kind must not take those of another.
+    pub(crate) fn with_places(&self, readers: usize) -> Self {
+        Self {
+            root: self.root.clone(),
+            pods: self.pods.clone(),
+            runtime: self.runtime.clone(),
+            clock: self.clock.clone(),
+            shutdown: self.shutdown.clone(),
+            readers,
+            places: Arc::new(Semaphore::new(readers)),
+        }
     }
 
     /// Begins to read what `request` asks for. The log is opened and its first line found before this returns.
-    pub(crate) async fn read(
-        &self,
-        request: ReadLogsRequest,
-    ) -> Result<ReceiverStream<Result<LogChunk, Status>>, LogError> {
-        let place = self.places.clone().try_acquire_owned().map_err(|_| LogError::Busy { limit: READERS })?;
+    pub(crate) async fn read(&self, request: Wanted) -> Result<Chunks, LogError> {
+        let place =
+            self.places.clone().try_acquire_owned().map_err(|_| LogError::Busy { limit: self.readers })?;
         names::check("namespace", &request.namespace)?;
         names::check("pod", &request.pod)?;
         if !request.container.is_empty() {
@@ -99,10 +159,10 @@ impl Logs {
                 Until::Over(Box::new(move || Life::of(&runtime, &uid, &container, attempt)))
             }
         };
-        let options =
-            LineOptions { timestamps: request.timestamps, since: self.since(request.since_seconds) };
+        let Wanted { timestamps, since, only, tail, .. } = request;
+        let options = LineOptions { timestamps, since: self.since(since), only };
         let (to, receiver) = mpsc::channel(AHEAD);
-        let reading = Reading::begin(history, request.tail_lines, options, to.clone()).await?;
+        let reading = Reading::begin(history, tail, options, to.clone()).await?;
         let bound = if request.follow { None } else { Some(WHOLE) };
         let shutdown = self.shutdown.clone();
         tokio::spawn(async move {
@@ -134,10 +194,12 @@ impl Logs {
         Ok(ReceiverStream::new(receiver))
     }
 
-    fn since(&self, seconds: u64) -> Option<Timestamp> {
-        if seconds == 0 {
-            return None;
-        }
+    fn since(&self, since: Since) -> Option<Timestamp> {
+        let seconds = match since {
+            Since::Beginning => return None,
+            Since::Date(date) => return Some(date),
+            Since::Seconds(seconds) => seconds,
+        };
         // So long ago that no date is left means all lines.
         let seconds = i64::try_from(seconds).ok()?;
         self.clock.now().checked_sub(SignedDuration::from_secs(seconds)).ok()

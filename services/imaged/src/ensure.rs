@@ -1,11 +1,12 @@
 //! A container's image: looked at, then taken, waited for, or refused.
 
-use bulkhead_cri::{CriError, Images};
-use bulkhead_model::image::PullPolicy;
+use bulkhead_cri::{CriError, Images, wire};
+use bulkhead_model::image::{ImageRef, PullPolicy};
 use tokio::time::Instant;
 
 use crate::answer::{Answer, Image, Waiting};
 use crate::config::Settings;
+use crate::credentials::{Access, Credentials, Owner};
 use crate::error::{EnsureError, is_away};
 use crate::policy::{Decision, Presence, decide};
 use crate::promised::Promised;
@@ -18,6 +19,7 @@ use crate::table::{Asker, Outcome, Ticket};
 pub(crate) struct Keeper<R> {
     runtime: R,
     pulls: Pulls<R>,
+    credentials: Credentials,
     promised: Promised,
 }
 
@@ -30,17 +32,28 @@ pub(crate) struct Need {
     pub(crate) image: String,
     /// When to pull.
     pub(crate) policy: PullPolicy,
+    /// Whose credentials it may be pulled with.
+    pub(crate) owner: Owner,
 }
 
 impl<R: Images> Keeper<R> {
     /// Keeps the images of `runtime`.
-    pub(crate) fn new(runtime: R, settings: Settings) -> Self {
-        Self { pulls: Pulls::new(runtime.clone(), &settings), runtime, promised: Promised::default() }
+    pub(crate) fn new(runtime: R, credentials: Credentials, settings: Settings) -> Self {
+        let pulls = Pulls::new(runtime.clone(), &settings);
+        Self { pulls, runtime, credentials, promised: Promised::default() }
     }
 
     /// The images that containers were told they could have.
     pub(crate) fn promised(&self) -> Promised {
         self.promised.clone()
+    }
+
+    /// All images of the node.
+    ///
+    /// # Errors
+    /// When the runtime does not answer.
+    pub(crate) async fn images(&self) -> Result<Vec<wire::Image>, EnsureError> {
+        self.runtime.list_images().await.map_err(EnsureError::List)
     }
 
     /// Makes sure that the image is there, waiting for its pull until `deadline`. A pull goes on after that, and when
@@ -82,7 +95,19 @@ impl<R: Images> Keeper<R> {
     }
 
     async fn pull(&self, need: &Need, image: &str, deadline: Instant) -> Result<Answer, CriError> {
-        let mut outcome = match self.pulls.ask(&need.asker, image) {
+        let access = match ImageRef::parse(&need.image) {
+            Ok(parsed) => {
+                let found = self.credentials.find(&parsed, &need.owner);
+                match tokio::time::timeout_at(deadline, found).await {
+                    Ok(access) => access,
+                    // A program that knows them takes its time: the next call gets its answer.
+                    Err(_) => return Ok(Answer::Waiting(Waiting::pulling(&need.image))),
+                }
+            }
+            // It was read before.
+            Err(_) => Access::default(),
+        };
+        let mut outcome = match self.pulls.ask(&need.asker, image, &access) {
             Ticket::Wait(outcome) => outcome,
             Ticket::BackOff(failure, remaining) => {
                 return Ok(Answer::Waiting(failure.in_back_off(&need.image, remaining)));

@@ -17,6 +17,9 @@ pub(crate) enum EnsureError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The same, for all images.
+    #[error("the images on the node are not known: the container runtime's image service does not answer")]
+    List(#[source] CriError),
     /// The runtime, or the gate to it, does not answer.
     #[error(
         "whether image {image} is on the node is not known: the container runtime's image service does not answer"
@@ -88,7 +91,7 @@ impl Coded for EnsureError {
     fn code(&self) -> Code {
         match self {
             Self::Request { .. } => Code::InvalidArgument,
-            Self::Runtime { .. } => Code::Unavailable,
+            Self::Runtime { .. } | Self::List(_) => Code::Unavailable,
         }
     }
 }

@@ -24,6 +24,8 @@ struct State {
     status_faults: BTreeMap<String, Status>,
     pull_faults: BTreeMap<String, (Status, usize)>,
     pull_time: Duration,
+    open_to: BTreeMap<String, String>,
+    users: Vec<String>,
     pulls: Vec<(String, Instant)>,
     running: usize,
     most_running: usize,
@@ -79,6 +81,16 @@ impl FakeImages {
     /// The next pulls of this image fail.
     pub(crate) fn fail_pulls(&self, image: &str, status: Status, times: usize) {
         self.state().pull_faults.insert(image.to_owned(), (status, times));
+    }
+
+    /// Only this user may pull it.
+    pub(crate) fn open_to(&self, image: &str, user: &str) {
+        self.state().open_to.insert(image.to_owned(), user.to_owned());
+    }
+
+    /// As whom images were pulled so far; empty: without credentials.
+    pub(crate) fn users(&self) -> Vec<String> {
+        self.state().users.clone()
     }
 
     /// How long a pull takes.
@@ -147,10 +159,12 @@ impl Images for FakeImages {
         Ok(state.present.iter().map(image).collect())
     }
 
-    async fn pull_image(&self, image: &str, _: Option<wire::AuthConfig>) -> Result<String, CriError> {
+    async fn pull_image(&self, image: &str, auth: Option<wire::AuthConfig>) -> Result<String, CriError> {
+        let user = auth.map(|auth| auth.username).unwrap_or_default();
         let time = {
             let mut state = self.state();
             state.pulls.push((image.to_owned(), Instant::now()));
+            state.users.push(user.clone());
             state.running += 1;
             state.most_running = state.most_running.max(state.running);
             state.pull_time
@@ -166,6 +180,9 @@ impl Images for FakeImages {
         {
             *times -= 1;
             return Err(failed("PullImage", image, status.clone()));
+        }
+        if state.open_to.get(image).is_some_and(|open_to| *open_to != user) {
+            return Err(failed("PullImage", image, Status::unknown("401 Unauthorized")));
         }
         state.present.insert(image.to_owned());
         Ok(id_of(image))

@@ -11,9 +11,11 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::answer::{Answer, Waiting};
+use crate::credentials::Owner;
 use crate::ensure::{Keeper, Need};
 use crate::error::EnsureError;
 use crate::gc::{Collector, Disk, Users};
+use crate::list;
 use crate::table::Asker;
 
 /// Longest wait for a pull within one call: the deadline that bulkhead.imaged.v1 names.
@@ -22,6 +24,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 const MARGIN: Duration = Duration::from_secs(1);
 /// Longest pod UID and container name taken, in bytes.
 const NAME_BYTES: usize = 253;
+/// Pull secrets of one pod that are looked at.
+const PULL_SECRETS: usize = 64;
 
 /// The handlers.
 pub(crate) struct Handlers<R, U, D> {
@@ -55,6 +59,15 @@ impl<R: Images, U: Users, D: Disk> wire::imaged_server::Imaged for Handlers<R, U
         let freed_bytes = self.collector.reclaim().await.map_err(|error| to_status(&error))?;
         Ok(Response::new(wire::ReclaimImagesResponse { freed_bytes }))
     }
+
+    async fn list_node_images(
+        &self,
+        request: Request<wire::ListNodeImagesRequest>,
+    ) -> Result<Response<wire::ListNodeImagesResponse>, Status> {
+        let most = request.into_inner().most;
+        let images = self.keeper.images().await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(wire::ListNodeImagesResponse { images: list::node_images(images, most) }))
+    }
 }
 
 fn need(request: wire::EnsureImageRequest) -> Result<Need, EnsureError> {
@@ -74,7 +87,9 @@ fn need(request: wire::EnsureImageRequest) -> Result<Need, EnsureError> {
         return wrong("pull_policy", "it is neither Always, IfNotPresent nor Never");
     };
     let asker = Asker { pod_uid: request.pod_uid, container: request.container_name };
-    Ok(Need { asker, image: request.image, policy })
+    let secrets = request.pull_secrets.into_iter().filter(|name| !name.is_empty()).take(PULL_SECRETS);
+    let owner = Owner { namespace: request.pod_namespace, secrets: secrets.collect() };
+    Ok(Need { asker, image: request.image, policy, owner })
 }
 
 fn to_wire(answer: Answer) -> wire::EnsureImageResponse {
@@ -171,6 +186,7 @@ mod tests {
             container_name: "app".to_owned(),
             image: "a:1".to_owned(),
             pull_policy: "Never".to_owned(),
+            ..Default::default()
         };
         assert_eq!(need(good.clone()).unwrap().policy, PullPolicy::Never);
         let (empty, long) = (String::new, || "x".repeat(NAME_BYTES + 1));

@@ -1,4 +1,4 @@
-//! imaged: images on the node. Pull policy, image presence, pulls and their back-off, removal of unused ones.
+//! imaged: images on the node. Pull policy, image presence, pulls, their credentials and their back-off, removal of unused ones.
 //!
 //! Owns when an image is pulled and removed, and what a container is told to wait for. Must never start, stop or remove a container,
 //! and must never fail a container because the runtime does not answer: that is a status of the call, not a reason.
@@ -6,14 +6,18 @@
 mod answer;
 mod bucket;
 pub mod config;
+mod credentials;
 mod ensure;
 mod error;
 mod failures;
 mod gc;
 mod grpc;
 mod health;
+mod keyring;
+mod list;
 mod policy;
 mod promised;
+mod providers;
 mod pulls;
 mod queue;
 mod reference;
@@ -30,9 +34,11 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use config::Settings;
+use credentials::{Credentials, Sources};
 use ensure::Keeper;
 use gc::{Collector, Loop, Statvfs, UsersOfPods};
 use health::{Health, Probe, Watched};
+use providers::Providers;
 
 /// The process.
 pub struct Imaged;
@@ -59,7 +65,17 @@ pub async fn run(context: Context, settings: Settings) -> Result<(), ServiceErro
     let status = watch::Sender::new(LoopStatus::default());
     let stopped = context.shutdown.clone().cancelled_owned();
     tokio::spawn(drive(Probe::new(runtime.clone(), health), wake, status, stopped));
-    let keeper = Keeper::new(runtime.clone(), settings);
+    let client = context.flags.kubeconfig().map(|_| {
+        let owner = context.identities.uid_of("apigate");
+        bulkhead_kubeapi::over_socket(&context.api_socket(), owner)
+    });
+    let home = std::env::var_os("HOME").map(Into::into);
+    let credentials = Credentials::new(Sources {
+        client,
+        files: credentials::places(&context.flags.root_dir, home),
+        providers: providers(&context)?,
+    });
+    let keeper = Keeper::new(runtime.clone(), credentials, settings);
     let parts = gc::Parts {
         runtime,
         users: UsersOfPods::new(context.peer("pleg")),
@@ -75,4 +91,13 @@ pub async fn run(context: Context, settings: Settings) -> Result<(), ServiceErro
     // Nothing has to be loaded first, and without the runtime there is still the true answer that it is away.
     context.ready();
     context.serve(routes).await
+}
+
+/// The programs that the flags name, if they name any.
+fn providers(context: &Context) -> Result<Providers, ServiceError> {
+    match context.flags.image_credential_providers() {
+        Some((config, programs)) => Providers::load(config, programs)
+            .map_err(|error| ServiceError::configuration("credential providers cannot be used", error)),
+        None => Ok(Providers::default()),
+    }
 }

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bulkhead_cri::Images;
+use bulkhead_cri::{CriError, Images};
 use bulkhead_ipc::{trace, traced};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use crate::answer::{Image, PullFailure};
 use crate::config::Settings;
+use crate::credentials::Access;
 use crate::error::is_away;
 use crate::table::{Asker, Done, Job, Table, Ticket, Wish};
 
@@ -30,9 +31,9 @@ impl<R: Images> Pulls<R> {
     }
 
     /// Joins the image's pull or starts one; in the trace of the current span.
-    pub(crate) fn ask(&self, asker: &Asker, image: &str) -> Ticket {
+    pub(crate) fn ask(&self, asker: &Asker, image: &str, access: &Access) -> Ticket {
         let traceparent = trace::traceparent(&Span::current());
-        let wish = Wish { asker, image, traceparent: traceparent.as_deref() };
+        let wish = Wish { asker, image, access, traceparent: traceparent.as_deref() };
         let ticket = self.table().ask(wish, self.now());
         self.start_jobs();
         ticket
@@ -51,7 +52,7 @@ impl<R: Images> Pulls<R> {
             let pulls = self.clone();
             tokio::spawn(async move {
                 let done = pull(&pulls.0.runtime, &job).await;
-                pulls.table().finish(&job.image, done, pulls.now());
+                pulls.table().finish(&job.key, done, pulls.now());
                 pulls.start_jobs();
             });
         }
@@ -64,6 +65,20 @@ impl<R: Images> Pulls<R> {
     fn now(&self) -> Duration {
         self.0.start.elapsed()
     }
+}
+
+/// Tries the credentials one after another: which one a registry takes only it can tell. Without any, one try without.
+async fn pull_with<R: Images>(runtime: &R, image: &str, access: &Access) -> Result<String, CriError> {
+    let Some((last, others)) = access.auths().split_last() else {
+        return runtime.pull_image(image, None).await;
+    };
+    for auth in others {
+        match runtime.pull_image(image, Some(auth.to_wire())).await {
+            Ok(pulled) => return Ok(pulled),
+            Err(error) => tracing::info!(image, %error, "not pulled; the next credentials are tried"),
+        }
+    }
+    runtime.pull_image(image, Some(last.to_wire())).await
 }
 
 /// One pull, traced if whoever started it is.
@@ -82,7 +97,7 @@ async fn pull<R: Images>(runtime: &R, job: &Job) -> Done {
         }
         None => Span::none(),
     };
-    let done = pull_and_look(runtime, &job.image).instrument(span.clone()).await;
+    let done = pull_and_look(runtime, &job.image, &job.access).instrument(span.clone()).await;
     match &done {
         Done::Pulled(image) => tracing::info!(image = job.image, id = image.id, "image pulled"),
         Done::Failed(PullFailure { text, .. }) | Done::NotInspected(text) => {
@@ -97,9 +112,9 @@ async fn pull<R: Images>(runtime: &R, job: &Job) -> Done {
     done
 }
 
-async fn pull_and_look<R: Images>(runtime: &R, image: &str) -> Done {
-    tracing::info!(image, "pulling image");
-    match runtime.pull_image(image, None).await {
+async fn pull_and_look<R: Images>(runtime: &R, image: &str, access: &Access) -> Done {
+    tracing::info!(image, credentials = access.auths().len(), "pulling image");
+    match pull_with(runtime, image, access).await {
         Ok(pulled) => {
             let found = if pulled.is_empty() { image } else { &pulled };
             match runtime.image_status(found).await {

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::answer::{Image, PullFailure};
 use crate::bucket::TokenBucket;
 use crate::config::Settings;
+use crate::credentials::Access;
 use crate::failures::Failures;
 use crate::queue::FairQueue;
 
@@ -43,6 +44,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) asker: &'a Asker,
     /// What, as the runtime is asked for it.
     pub(crate) image: &'a str,
+    /// With which credentials.
+    pub(crate) access: &'a Access,
     /// The trace that a pull started for it belongs to.
     pub(crate) traceparent: Option<&'a str>,
 }
@@ -59,10 +62,14 @@ pub(crate) enum Ticket {
 }
 
 /// A pull to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// What the runtime is asked for.
     pub(crate) image: String,
+    /// With which credentials.
+    pub(crate) access: Access,
+    /// Under which it is in the table.
+    pub(crate) key: String,
     /// Who started it.
     pub(crate) asker: Asker,
     /// The trace that it belongs to.
@@ -103,11 +110,14 @@ pub(crate) struct Table {
     bucket: Option<TokenBucket>,
     failures: Failures,
     queue: FairQueue,
+    /// By image and credentials: with other credentials an image may be another's, or none.
     pulls: BTreeMap<String, Pull>,
 }
 
 #[derive(Debug)]
 struct Pull {
+    image: String,
+    access: Access,
     started_by: Asker,
     traceparent: Option<String>,
     owed: BTreeSet<Asker>,
@@ -132,18 +142,19 @@ impl Table {
     /// Joins the image's pull, or puts one in line. Ask [`Table::next_job`] afterwards.
     pub(crate) fn ask(&mut self, wish: Wish<'_>, now: Duration) -> Ticket {
         self.collect(now);
-        if let Some(pull) = self.pulls.get_mut(wish.image)
+        let key = wish.access.key(wish.image);
+        if let Some(pull) = self.pulls.get_mut(&key)
             && (pull.keep_until.is_none() || pull.owed.contains(wish.asker))
         {
             if pull.owed.len() < MOST_OWED {
                 pull.owed.insert(wish.asker.clone());
             }
-            if self.queue.contains(wish.image) {
-                self.queue.push(&wish.asker.pod_uid, wish.image);
+            if self.queue.contains(&key) {
+                self.queue.push(&wish.asker.pod_uid, &key);
             }
             return Ticket::Wait(pull.outcome.subscribe());
         }
-        if let Some((failure, remaining)) = self.failures.waiting(wish.image, now) {
+        if let Some((failure, remaining)) = self.failures.waiting(&key, now) {
             return Ticket::BackOff(failure.clone(), remaining);
         }
         let of_pod = self.pulls.values().filter(|pull| pull.started_by.pod_uid == wish.asker.pod_uid).count();
@@ -151,61 +162,69 @@ impl Table {
             return Ticket::Crowded;
         }
         // Callers who are still owed an older outcome get the newer one.
-        let mut owed = self.pulls.remove(wish.image).map(|pull| pull.owed).unwrap_or_default();
+        let mut owed = self.pulls.remove(&key).map(|pull| pull.owed).unwrap_or_default();
         owed.insert(wish.asker.clone());
         let outcome = watch::Sender::new(None);
         let ticket = Ticket::Wait(outcome.subscribe());
         let pull = Pull {
+            image: wish.image.to_owned(),
+            access: wish.access.clone(),
             started_by: wish.asker.clone(),
             traceparent: wish.traceparent.map(str::to_owned),
             owed,
             outcome,
             keep_until: None,
         };
-        self.pulls.insert(wish.image.to_owned(), pull);
-        self.queue.push(&wish.asker.pod_uid, wish.image);
+        self.queue.push(&wish.asker.pod_uid, &key);
+        self.pulls.insert(key, pull);
         ticket
     }
 
     /// Takes the next pull to run, if one may run now. Whoever takes it must call [`Table::finish`].
     pub(crate) fn next_job(&mut self, now: Duration) -> Option<Job> {
         while self.running < self.parallel {
-            let image = self.queue.pop()?;
-            let Some(pull) = self.pulls.get_mut(&image) else { continue };
-            let job = Job { asker: pull.started_by.clone(), traceparent: pull.traceparent.take(), image };
+            let key = self.queue.pop()?;
+            let Some(pull) = self.pulls.get_mut(&key) else { continue };
+            let job = Job {
+                asker: pull.started_by.clone(),
+                traceparent: pull.traceparent.take(),
+                image: pull.image.clone(),
+                access: std::mem::take(&mut pull.access),
+                key,
+            };
             if self.bucket.as_mut().is_none_or(|bucket| bucket.take(now)) {
                 self.running = self.running.saturating_add(1);
                 return Some(job);
             }
-            self.end(&job.image, Done::Failed(PullFailure::too_fast()), now);
+            self.end(&job.key, Done::Failed(PullFailure::too_fast()), now);
         }
         None
     }
 
     /// A job ended: tells who waits for it. Ask [`Table::next_job`] afterwards.
-    pub(crate) fn finish(&mut self, image: &str, done: Done, now: Duration) {
+    pub(crate) fn finish(&mut self, key: &str, done: Done, now: Duration) {
         self.running = self.running.saturating_sub(1);
-        self.end(image, done, now);
+        self.end(key, done, now);
     }
 
     /// `asker` was told, or does not need it any more. Says whether the pull was started for it.
     pub(crate) fn settle(&mut self, asker: &Asker, image: &str) -> bool {
-        let Some(pull) = self.pulls.get_mut(image) else { return false };
-        let started = pull.owed.remove(asker) && pull.started_by == *asker;
-        if pull.keep_until.is_some() && pull.owed.is_empty() {
-            self.pulls.remove(image);
+        let mut started = false;
+        for pull in self.pulls.values_mut().filter(|pull| pull.image == image) {
+            started |= pull.owed.remove(asker) && pull.started_by == *asker;
         }
+        self.pulls.retain(|_, pull| pull.keep_until.is_none() || !pull.owed.is_empty());
         started
     }
 
-    fn end(&mut self, image: &str, done: Done, now: Duration) {
+    fn end(&mut self, key: &str, done: Done, now: Duration) {
         let (outcome, keep) = match done {
             Done::Pulled(image_now) => {
-                self.failures.forget(image);
+                self.failures.forget(key);
                 (Outcome::Present(image_now), KEEP)
             }
             Done::Failed(failure) => {
-                let delay = self.failures.note(image, failure.clone(), now);
+                let delay = self.failures.note(key, failure.clone(), now);
                 // Once the back-off is over the next call is there to pull, not to hear of the past.
                 (Outcome::Failed(failure, delay), delay.min(KEEP))
             }
@@ -213,7 +232,7 @@ impl Table {
             // A later call must ask the runtime, not hear that it was away.
             Done::NoAnswer(error) => (Outcome::NoAnswer(error), Duration::ZERO),
         };
-        let Some(pull) = self.pulls.get_mut(image) else { return };
+        let Some(pull) = self.pulls.get_mut(key) else { return };
         pull.outcome.send_replace(Some(outcome));
         pull.keep_until = Some(now.saturating_add(keep));
         self.collect(now);

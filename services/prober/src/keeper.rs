@@ -12,8 +12,11 @@ use bulkhead_api::convert::ProbeItem;
 use bulkhead_base::Clock;
 use bulkhead_ipc::table::Since;
 use bulkhead_ipc::{Mirror, trace, traced};
+use bulkhead_model::event;
 use bulkhead_model::probe::ProbeKind;
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::spec::ContainerKind;
+use bulkhead_service::Recorder;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -64,6 +67,7 @@ pub struct Keeper<H> {
     known: Known,
     pods: BTreeMap<String, Pod>,
     counts: Option<Counts>,
+    events: Option<Recorder>,
 }
 
 #[derive(Default)]
@@ -75,6 +79,7 @@ struct Pod {
 
 struct Kept {
     name: String,
+    kind: ContainerKind,
     running: bool,
     probes: Probes,
     workers: BTreeMap<ProbeKind, Worker>,
@@ -100,12 +105,18 @@ impl<H: Handlers> Keeper<H> {
             known,
             pods: BTreeMap::new(),
             counts: None,
+            events: None,
         }
     }
 
     /// Counts answers there.
     pub fn counting(self, counts: Counts) -> Self {
         Self { counts: Some(counts), ..self }
+    }
+
+    /// Tells there what does not go well.
+    pub fn telling(self, events: Recorder) -> Self {
+        Self { events: Some(events), ..self }
     }
 
     /// Works until `shutdown`, then ends all workers.
@@ -168,6 +179,7 @@ impl<H: Handlers> Keeper<H> {
             let id = &planned.container.id;
             let kept = pod.containers.entry(id.clone()).or_insert_with(|| Kept {
                 name: planned.probed.name.clone(),
+                kind: planned.probed.kind,
                 running: false,
                 probes: Probes::new(planned.probed, id, self.known.get(id).copied()),
                 workers: BTreeMap::new(),
@@ -216,6 +228,14 @@ impl<H: Handlers> Keeper<H> {
             let (uid, namespace, name) = (pod_uid.as_str(), pod.namespace.as_str(), pod.name.as_str());
             let probed = Probed { uid, namespace, name, container: &kept.name, kind: *kind };
             counts.count(probed, report.outcome, *took);
+        }
+        if let (Some(events), Some(event), Some(pod)) =
+            (&self.events, report.event(*kind), self.inputs.views.get(pod_uid))
+        {
+            let (namespace, name) = (pod.view.namespace.clone(), pod.view.name.clone());
+            let field_path = event::field_path(kept.kind, &kept.name);
+            let subject = bulkhead_service::Subject { uid: pod_uid.clone(), namespace, name, field_path };
+            events.pod(&subject, event);
         }
         let recorded = kept.probes.record(*kind, report);
         if recorded.first_ready {

@@ -1,5 +1,6 @@
 //! What one run of a probe found, in words that are safe to show.
 
+use bulkhead_model::event::{self, Event};
 use bulkhead_model::probe::{ProbeKind, ProbeOutcome};
 
 /// Longest message that is published, in bytes (prober.proto).
@@ -33,6 +34,17 @@ impl Report {
     /// The check could not be made.
     pub fn unknown(message: impl AsRef<str>) -> Self {
         Self { outcome: ProbeOutcome::Unknown, message: clean(message.as_ref()) }
+    }
+
+    /// What somebody should know of it; `None`: all is well.
+    pub fn event(&self, kind: ProbeKind) -> Option<Event> {
+        let probe = kind.as_str();
+        match self.outcome {
+            ProbeOutcome::Success if self.message.is_empty() => None,
+            ProbeOutcome::Success => Some(event::probe_warning(probe, &self.message)),
+            ProbeOutcome::Failure => Some(event::unhealthy(probe, &self.message)),
+            ProbeOutcome::Unknown => Some(event::probe_errored(probe, &self.message)),
+        }
     }
 
     /// The message as events show it (`Liveness probe failed: ...`); empty if there is nothing to say.
@@ -78,6 +90,11 @@ mod tests {
     #[test]
     fn only_what_is_worth_saying_makes_a_sentence() {
         assert_eq!(Report::success().sentence(ProbeKind::Startup), "");
+        assert_eq!(Report::success().event(ProbeKind::Startup), None);
+        let told = Report::failure("no").event(ProbeKind::Liveness).unwrap();
+        assert_eq!((&*told.reason, told.message.as_str()), ("Unhealthy", "Liveness probe failed: no"));
+        let told = Report::warning("x").event(ProbeKind::Liveness).unwrap();
+        assert_eq!((&*told.reason, told.message.as_str()), ("ProbeWarning", "Liveness probe warning: x"));
         assert_eq!(Report::warning("x\n").sentence(ProbeKind::Startup), "Startup probe warning: x");
         assert_eq!(Report::unknown("y").sentence(ProbeKind::Liveness), "Liveness probe errored: y");
     }

@@ -10,7 +10,7 @@ use bulkhead_ipc::Publisher;
 use bulkhead_ipc::publisher::BoxStream;
 use bulkhead_ipc::status::to_status;
 use bulkhead_model::status::NodeFacts;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ContainerImage, Node};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
@@ -39,6 +39,8 @@ pub(crate) struct NodeReader {
     pub(crate) runtime: watch::Receiver<RuntimeState>,
     pub(crate) facts: watch::Receiver<NodeFacts>,
     pub(crate) health: Health,
+    /// Its images, in a cluster.
+    pub(crate) images: watch::Receiver<Vec<ContainerImage>>,
     /// Held by the one reader: a file system that hangs must not use up the threads.
     pub(crate) reading: Arc<Mutex<()>>,
 }
@@ -49,12 +51,14 @@ impl NodeReader {
         let conditions = self.health.conditions();
         let runtime = self.runtime.borrow().clone();
         let ips = self.facts.borrow().host_ips.clone();
+        let images = self.images.borrow().clone();
         let input = NodeInput {
             settings: &self.settings,
             host: &host,
             runtime: &runtime,
             ips: &ips,
             conditions: &conditions,
+            images: &images,
         };
         Ok(node(&input))
     }

@@ -8,9 +8,11 @@ mod cluster;
 mod conditions;
 mod config;
 mod error;
+mod events;
 mod grpc;
 mod health;
 mod host;
+mod images;
 mod keeper;
 mod marks;
 mod milestones;
@@ -34,6 +36,7 @@ use bulkhead_api::evictd::v1::pressures_client::PressuresClient;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
 use bulkhead_api::statusd::v1::PodStatus;
+use bulkhead_api::statusd::v1::events_server::EventsServer;
 use bulkhead_api::statusd::v1::statusd_server::StatusdServer;
 use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
 use bulkhead_base::chain;
@@ -48,6 +51,7 @@ use tonic::service::Routes;
 
 use crate::conditions::Conditions;
 use crate::config::Settings;
+use crate::events::EventHandlers;
 use crate::grpc::{Handlers, NodeReader};
 use crate::health::Health;
 use crate::host::Roots;
@@ -95,18 +99,25 @@ pub async fn run(context: Context, root: PathBuf) -> Result<(), ServiceError> {
         clock: context.clock.clone(),
     };
     background(&context, health.clone().follow(context.check("statuses")));
+    let (listed, images) = watch::channel(Vec::new());
+    if context.flags.kubeconfig().is_some() {
+        let most = context.config.node_status_max_images;
+        background(&context, images::follow(context.peer("imaged"), most, listed));
+    }
     let node = NodeReader {
         settings: Settings::new(&context),
         roots: Roots { root, disk: context.flags.root_dir.clone() },
         runtime,
         facts,
         health,
+        images,
         reading: Arc::default(),
     };
     let node = Arc::new(node);
-    cluster::start(&context, node.clone(), views, publisher.clone());
+    let events = cluster::start(&context, node.clone(), views, publisher.clone());
     let handlers = Handlers { publisher, node };
-    let result = context.serve(Routes::new(StatusdServer::new(handlers))).await;
+    let events = EventsServer::new(EventHandlers(events));
+    let result = context.serve(Routes::new(StatusdServer::new(handlers)).add_service(events)).await;
     if result.is_ok() {
         // The last changes; it ends with the shutdown that has ended the server.
         let _ = keeper.await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkhead_cri::wire;
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
+    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
     NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,6 +13,9 @@ use crate::capacity::{allocatable, capacity};
 use crate::config::Settings;
 use crate::host::HostFacts;
 use crate::runtime::RuntimeState;
+
+/// What this release can do that not every node can: the API server and the scheduler rely on it (KEP 5328). Sorted.
+const DECLARED: [&str; 2] = ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
 
 /// The kubelet that this one stands in for, and its own version.
 const KUBELET_VERSION: &str = concat!("v1.37.2+bulkhead.", env!("CARGO_PKG_VERSION"));
@@ -26,9 +29,11 @@ pub(crate) struct NodeInput<'a> {
     /// The node's addresses, the primary one first.
     pub(crate) ips: &'a [String],
     pub(crate) conditions: &'a [NodeCondition],
+    /// The largest images, largest first.
+    pub(crate) images: &'a [ContainerImage],
 }
 
-/// The node as the API server would see it. What others own is not in it: images, volumes, the cluster's annotations.
+/// The node as the API server would see it. What others own is not in it: volumes, the cluster's annotations.
 pub(crate) fn node(input: &NodeInput<'_>) -> Node {
     let NodeInput { settings, host, runtime, .. } = *input;
     Node {
@@ -47,12 +52,14 @@ pub(crate) fn node(input: &NodeInput<'_>) -> Node {
             capacity: Some(capacity(host, &settings.limits)),
             allocatable: Some(allocatable(host, &settings.limits)),
             conditions: Some(input.conditions.to_vec()),
+            declared_features: Some(DECLARED.map(ToOwned::to_owned).into()),
             daemon_endpoints: Some(NodeDaemonEndpoints {
                 kubelet_endpoint: Some(DaemonEndpoint { port: settings.port.into() }),
             }),
             features: runtime.features.as_ref().map(|features| NodeFeatures {
                 supplemental_groups_policy: Some(features.supplemental_groups_policy),
             }),
+            images: (!input.images.is_empty()).then(|| input.images.to_vec()),
             node_info: Some(info(host, runtime)),
             runtime_handlers: (!runtime.handlers.is_empty())
                 .then(|| runtime.handlers.iter().map(handler).collect()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bulkhead_api::convert::runtime_features_from_cri;
 use bulkhead_cri::{CriError, Observe, wire};
+use bulkhead_model::runtime_features::DEFAULT_HANDLER;
 use bulkhead_model::status::NodeFacts;
 use bulkhead_reconcile::{Next, Reconciler, Trigger};
 use tokio::sync::watch;
@@ -90,7 +91,7 @@ impl<O: Observe, A> RuntimeWatch<O, A> {
             self.version_asked = Some(Instant::now());
         }
         let status = self.client.status().await?;
-        let recursive_read_only = Some(runtime_features_from_cri(&status).recursive_read_only());
+        let recursive_read_only = Some(runtime_features_from_cri(&status).recursive_read_only(DEFAULT_HANDLER));
         self.node.send_if_modified(|node| {
             let changed = node.recursive_read_only != recursive_read_only;
             node.recursive_read_only = recursive_read_only;

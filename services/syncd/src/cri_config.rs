@@ -5,7 +5,9 @@ mod sandbox;
 mod security;
 mod volume_mounts;
 
-pub use container::{ConfigError, ContainerPlan, ImageUser, check_memory_limit, container_config};
+pub use container::{
+    ConfigError, ContainerPlan, ImageUser, check_memory_limit, container_config, resources_update,
+};
 pub use sandbox::{SandboxPlan, sandbox_config};
 pub use volume_mounts::{SubPath, sub_paths};
 

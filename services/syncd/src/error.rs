@@ -87,6 +87,15 @@ pub enum PodError {
         #[source]
         source: crate::identity::IdentityError,
     },
+    /// No handler of the runtime for the pod.
+    #[error("runtime class of pod {uid}")]
+    RuntimeClass {
+        /// The pod.
+        uid: String,
+        /// Why.
+        #[source]
+        source: crate::classes::ClassError,
+    },
     /// Stopped, but the runtime still shows something that runs.
     #[error("pod {uid} still runs after it was stopped")]
     StillRuns {

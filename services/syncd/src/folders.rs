@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bulkhead_cgroup::{Ceiling, CgroupManager, CgroupName, Limits, PodCgroup, QosTier, Removal};
 use bulkhead_model::capacity::huge_page_name;
 use bulkhead_model::resources::{self, Protection};
+use bulkhead_model::spec;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::config::Settings;
@@ -46,14 +47,14 @@ impl Folders {
 
     /// Makes folders and cgroup, and sets the cgroup's limits; what stands is left as it is.
     pub fn make(&self, pod: &Pod, settings: &Settings) -> Result<(), PodError> {
-        let containers =
-            pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+        let lasting = spec::containers(pod).into_iter().map(|found| found.name().to_owned());
+        let passing = spec::ephemeral(pod).into_iter().map(|found| found.container.name);
         self.make_dir(&self.pod, POD_DIR_MODE)?;
         // Log folders inherit their group from podLogsDir (setgid), so that the processes that read logs can. They are made
         // here, since what the runtime makes could not be removed from here.
         self.make_dir(&self.logs, 0o755)?;
-        for container in containers {
-            self.make_dir(&self.logs.join(&container.name), 0o755)?;
+        for container in lasting.chain(passing) {
+            self.make_dir(&self.logs.join(container), 0o755)?;
         }
         let in_cgroup = |source| PodError::Cgroup { uid: self.uid.clone(), source };
         let name = CgroupName::Pod(self.cgroup.clone());

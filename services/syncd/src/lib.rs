@@ -3,8 +3,10 @@
 //! Owns pod sources, one worker per pod, sandboxes and containers, restart back-off, termination, pod cgroups and pod
 //! folders. Must never mount, probe, list the runtime or speak to the API server: it asks those whose part that is.
 
+mod classes;
 mod config;
 mod cri_config;
+mod environment;
 mod error;
 mod evictions;
 mod folders;
@@ -24,7 +26,7 @@ mod views;
 mod volumes;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::evictd::v1::NodePressure;
@@ -39,10 +41,12 @@ use bulkhead_cri::RunClient;
 use bulkhead_ipc::Mirror;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use bulkhead_service::{Context, NoFlags, Service, ServiceError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tonic::service::Routes;
 
+use crate::classes::RuntimeClasses;
 use crate::config::{PARALLEL_STARTS, PARALLEL_STOPS, Settings};
+use crate::environment::Environment;
 use crate::evictions::Evictions;
 use crate::grpc::SyncdService;
 use crate::housekeeping::Housekeeping;
@@ -50,7 +54,7 @@ use crate::links::LogLinks;
 use crate::manager::Manager;
 use crate::measures::Measures;
 use crate::peers::{PeerChannels, Peers};
-use crate::source::{Board, FollowFiles, FollowUrl, Kind, Submissions};
+use crate::source::{Board, FollowApi, FollowFiles, FollowUrl, Kind, Submissions};
 use crate::state::Records;
 use crate::views::Views;
 use crate::worker::Deps;
@@ -97,14 +101,22 @@ impl Service for Syncd {
                 prober: context.peer("prober"),
                 statusd: context.peer("statusd"),
             }),
+            classes: RuntimeClasses::new(api_client(&context)),
+            environment: Environment::new(
+                api_client(&context).map(|client| (client, context.check("services of the API server"))),
+                &context.shutdown,
+            ),
             runtime_pods: follow_runtime(&context),
             probes: follow_probes(&context),
             pressures: follow_pressures(&context),
             views: views.clone(),
             records,
             measures: Measures::new(&context.metrics),
+            events: context.recorder(),
             cgroups,
             clock: context.clock.clone(),
+            room: Mutex::new(()),
+            resized: Notify::new(),
             starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
             stops: Arc::new(Semaphore::new(PARALLEL_STOPS)),
             settings,
@@ -140,12 +152,20 @@ impl Service for Syncd {
     }
 }
 
+/// The API server, over apigate, if there is one.
+fn api_client(context: &Context) -> Option<kube::Client> {
+    context.flags.kubeconfig()?;
+    let owner = context.identities.uid_of("apigate");
+    Some(bulkhead_kubeapi::over_socket(&context.api_socket(), owner))
+}
+
 /// Follows the pod sources that the configuration names.
 fn sources(context: &Context, settings: &Settings, records: &Records) -> (Board, Submissions) {
     let kinds = [
         settings.static_pod_dir.as_ref().map(|_| Kind::File),
         settings.manifest_url.as_ref().map(|_| Kind::Url),
         Some(Kind::Submission),
+        context.flags.kubeconfig().map(|_| Kind::Api),
     ];
     let board = Board::new(kinds.into_iter().flatten(), records.seen());
     let (state, shutdown) = (context.own_state_dir(), &context.shutdown);
@@ -172,6 +192,17 @@ fn sources(context: &Context, settings: &Settings, records: &Records) -> (Board,
             check: context.check("static pods"),
         };
         source.spawn(shutdown.clone());
+    }
+    if let Some(client) = api_client(context) {
+        let source = FollowApi {
+            client,
+            node_name: settings.node_name.clone(),
+            board: board.clone(),
+            clock: context.clock.clone(),
+            check: context.check("pods of the API server"),
+        };
+        let records = records.clone();
+        source.spawn(&state, move |uid| records.get(uid).is_some(), shutdown.clone());
     }
     (board, submissions)
 }

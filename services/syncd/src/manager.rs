@@ -1,15 +1,16 @@
 //! Keeps one worker for every desired pod, and none for others. Owns the workers; must never talk to the runtime.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bulkhead_base::chain;
 use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, QosTier, Version};
-use bulkhead_model::admission::{admit, admit_under_pressure};
+use bulkhead_model::admission::{Rejection, admit, admit_under_pressure};
 use bulkhead_model::eviction::Condition;
 use bulkhead_model::names;
 use bulkhead_model::resources::{self, NodeProtection};
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::spec;
 use bulkhead_service::Check;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -21,7 +22,9 @@ use crate::folders::qos_tier;
 use crate::plan::{Command, Present, full_name, plan};
 use crate::source::Desired;
 use crate::state::{Failure, PodRecord};
-use crate::worker::{Control, Deps, Handle, Worker};
+use crate::unsupported::{Origin, unsupported};
+use crate::worker::events::{rejected, subject};
+use crate::worker::{Deps, Goal, Handle, Wanted, Worker};
 
 /// Owns the workers.
 pub struct Manager {
@@ -108,6 +111,7 @@ impl Manager {
                         self.wake(&result.pod_uid);
                     }
                 }
+                () = self.deps.resized.notified() => {}
                 Some(uid) = self.evicted.recv() => self.interrupt(&uid),
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.ended(ended),
             }
@@ -132,7 +136,8 @@ impl Manager {
         }
         let desired = self.desired.borrow_and_update().clone().unwrap_or_default();
         let present = self.workers.iter().map(|(uid, worker)| {
-            let wanted = worker.control.borrow().clone();
+            let Wanted { pod, goal } = worker.control.borrow().clone();
+            let wanted = (goal == Goal::Run).then_some(pod);
             (uid.clone(), Present { full_name: worker.full_name.clone(), wanted })
         });
         let mut commands = plan(&desired, &present.collect(), &self.deps.runtime_pods.snapshot());
@@ -144,8 +149,10 @@ impl Manager {
         for command in commands {
             match command {
                 Command::Start(pod) => {
+                    let deps = self.deps.clone();
+                    let _one_at_a_time = deps.room.lock().unwrap_or_else(PoisonError::into_inner);
                     self.admit(&pod);
-                    self.start(pod.clone(), Some(pod));
+                    self.start(pod, Goal::Run);
                 }
                 Command::StartOrphan(pod) => {
                     self.deps.measures.orphan_found();
@@ -154,10 +161,10 @@ impl Manager {
                         pod.name = pod.name,
                         "ending a pod that no source knows"
                     );
-                    self.start(Arc::new(stand_in(&pod)), None);
+                    self.start(Arc::new(stand_in(&pod)), Goal::End);
                 }
-                Command::Update(uid, pod) => self.tell(&uid, Some(pod)),
-                Command::End(uid) => self.tell(&uid, None),
+                Command::Update(uid, pod) => self.tell(&uid, Some(pod), Goal::Run),
+                Command::End(uid, last) => self.tell(&uid, last, Goal::End),
             }
         }
     }
@@ -170,16 +177,23 @@ impl Manager {
 
     /// Decides, once in its life, whether a pod may be here. One that may not is kept as failed.
     fn admit(&self, pod: &Pod) {
-        if !self.is_new(pod) {
+        if !self.is_new(pod) || spec::is_deleting(pod) {
             return;
         }
-        let taken = self.taken();
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if spec::final_phase(pod).is_some() {
+            // It ran, and was over, in a life of which nothing is left.
+            let over = PodRecord { finished: true, ..PodRecord::new(self.deps.clock.now()) };
+            self.deps.records.set(&uid, Some(over));
+            return;
+        }
+        let taken = self.deps.taken();
         let pressures = self.deps.pressures.snapshot();
         let pressures = pressures.keys().filter_map(|condition| Condition::parse(condition)).collect();
-        let admitted = admit_under_pressure(pod, &pressures)
+        let admitted = built(pod)
+            .and_then(|()| admit_under_pressure(pod, &pressures))
             .and_then(|()| admit(pod, taken.iter().map(|pod| &**pod), &self.deps.settings.node));
         let Err(rejection) = admitted else { return };
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
         let (namespace, name) = full_name(pod);
         tracing::warn!(
             pod.uid = uid,
@@ -188,23 +202,14 @@ impl Manager {
             reason = rejection.reason,
             "{rejection}"
         );
+        self.deps.events.pod(&subject(pod, None), rejected(&rejection));
         let failed = Some(Failure::new(rejection.reason, rejection.message));
         self.deps.records.set(&uid, Some(PodRecord { failed, ..PodRecord::new(self.deps.clock.now()) }));
     }
 
-    /// Pods that this node took and that are not over.
-    fn taken(&self) -> Vec<Arc<Pod>> {
-        let mut pods = self.deps.views.pods();
-        pods.retain(|pod| {
-            let record = self.deps.records.get(pod.metadata.uid.as_deref().unwrap_or_default());
-            record.is_none_or(|record| !record.finished && record.failed.is_none())
-        });
-        pods
-    }
-
     /// The cgroups above the pods' get what their pods ask for together.
     fn give(&mut self) {
-        let pods = self.taken();
+        let pods = self.deps.taken();
         let burstable = pods.iter().map(|pod| &**pod).filter(|pod| qos_tier(pod) == QosTier::Burstable);
         let qos = &self.deps.settings.traits.memory_qos;
         let given = Given {
@@ -220,9 +225,9 @@ impl Manager {
         tokio::task::spawn_blocking(move || given.apply(&cgroups));
     }
 
-    fn start(&mut self, pod: Arc<Pod>, wanted: Control) {
+    fn start(&mut self, pod: Arc<Pod>, goal: Goal) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let Some((worker, handle)) = Worker::new(pod, wanted, self.deps.clone()) else {
+        let Some((worker, handle)) = Worker::new(Wanted { pod, goal }, self.deps.clone()) else {
             tracing::error!(pod.uid = uid, "a pod with this UID cannot run: it can be no folder's name");
             return;
         };
@@ -230,9 +235,15 @@ impl Manager {
         self.tasks.spawn(worker.run());
     }
 
-    fn tell(&self, uid: &str, wanted: Control) {
+    /// Without a pod, that which the worker has stands.
+    fn tell(&self, uid: &str, pod: Option<Arc<Pod>>, goal: Goal) {
         if let Some(worker) = self.workers.get(uid) {
-            worker.control.send_replace(wanted);
+            worker.control.send_modify(|wanted| {
+                wanted.goal = goal;
+                if let Some(pod) = pod {
+                    wanted.pod = pod;
+                }
+            });
         }
     }
 
@@ -265,6 +276,16 @@ impl Manager {
             }
         }
     }
+}
+
+/// Rejects what this release cannot do, by name. Manifests of this node are refused before they become pods.
+fn built(pod: &Pod) -> Result<(), Rejection> {
+    let missing = unsupported(pod, Origin::Api);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = format!("this release of bulkhead cannot do: {}", missing.join(", "));
+    Err(Rejection::new("Unsupported", text))
 }
 
 /// When a pod came, and for those that came together its name.

@@ -207,6 +207,7 @@ impl Measures {
         let kind = match kind {
             ContainerKind::App => "container",
             ContainerKind::Init | ContainerKind::Sidecar => "init_container",
+            ContainerKind::Ephemeral => "ephemeral_container",
         };
         self.started.add_one(&[kind]);
         if let Err(reason) = result {

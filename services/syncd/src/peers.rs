@@ -65,6 +65,10 @@ pub struct ReadyImage {
     pub uid: Option<i64>,
     /// User name that the image names.
     pub username: String,
+    /// Whether it was pulled for this container.
+    pub pulled: bool,
+    /// Size in bytes.
+    pub size: u64,
 }
 
 /// What prober said of a hook.
@@ -239,6 +243,8 @@ impl Peers {
                 image_ref: image.image_ref,
                 uid: image.uid,
                 username: image.username,
+                pulled: image.pulled,
+                size: image.size_bytes,
             })),
             Some(Answer::Waiting(waiting)) => Ok(ImageAnswer::Waiting {
                 reason: waiting.reason,

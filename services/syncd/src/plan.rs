@@ -26,8 +26,8 @@ pub enum Command {
     StartOrphan(Arc<RuntimePod>),
     /// Tell it that its pod changed.
     Update(String, Arc<Pod>),
-    /// Tell it to end its pod.
-    End(String),
+    /// Tell it to end its pod, with the last word on that if there was one.
+    End(String, Option<Arc<Pod>>),
 }
 
 /// What is to be done so that every desired pod, and no other, has a worker.
@@ -46,7 +46,7 @@ pub fn plan(
     for (uid, worker) in present {
         let wanted = desired.pods.get(uid).map(|pod| &pod.pod);
         match (&worker.wanted, wanted) {
-            (Some(_), None) => commands.push(Command::End(uid.clone())),
+            (Some(_), None) => commands.push(Command::End(uid.clone(), desired.gone.get(uid).cloned())),
             (Some(old), Some(new)) if old != new => commands.push(Command::Update(uid.clone(), new.clone())),
             // One that is ending ends, whatever the sources say by now.
             _ => {}
@@ -83,7 +83,7 @@ pub fn full_name(pod: &Pod) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Kind, Place, StaticPod};
+    use crate::source::{Kind, Place, SourcedPod};
 
     fn pod(uid: &str, name: &str, image: &str) -> Arc<Pod> {
         let json = serde_json::json!({
@@ -96,7 +96,7 @@ mod tests {
     fn desired(pods: &[&Arc<Pod>]) -> Desired {
         let entry = |pod: &&Arc<Pod>| {
             let place = Place { kind: Kind::File, name: "/m/x".into() };
-            (pod.metadata.uid.clone().unwrap(), StaticPod { pod: (*pod).clone(), place })
+            (pod.metadata.uid.clone().unwrap(), SourcedPod { pod: (*pod).clone(), place })
         };
         Desired { pods: pods.iter().map(entry).collect(), ..Default::default() }
     }
@@ -120,7 +120,7 @@ mod tests {
         };
         // added, removed, unchanged
         assert_eq!(plan_of(&[&a], &[], &[]), [Command::Start(a.clone())]);
-        assert_eq!(plan_of(&[], &[present(&a, true)], &[held("1", "a")]), [Command::End("1".into())]);
+        assert_eq!(plan_of(&[], &[present(&a, true)], &[held("1", "a")]), [Command::End("1".into(), None)]);
         assert_eq!(plan_of(&[&a], &[present(&a, true)], &[held("1", "a")]), []);
         // adopted from an earlier life
         assert_eq!(plan_of(&[&a], &[], &[held("1", "a")]), [Command::Start(a.clone())]);
@@ -135,7 +135,7 @@ mod tests {
         let newer = pod("3", "a", "bb:2");
         assert_eq!(
             plan_of(&[&newer, &b], &[present(&a, true)], &[held("1", "a")]),
-            [Command::End("1".into()), Command::Start(b.clone())]
+            [Command::End("1".into(), None), Command::Start(b.clone())]
         );
         assert_eq!(plan_of(&[&newer], &[present(&a, false)], &[held("1", "a")]), []);
         // the same, when the manifest changed while syncd was away

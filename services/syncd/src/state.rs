@@ -1,14 +1,16 @@
 //! What syncd must know after its own death and cannot read elsewhere: when each pod was first seen and started, and which
 //! ones are over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bulkhead_base::chain;
+use bulkhead_model::resize::Allocation;
 use bulkhead_service::StateFile;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,7 @@ const VERSION: u32 = 1;
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// What is kept of one pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRecord {
     /// `kubernetes.io/config.seen`.
@@ -34,6 +36,37 @@ pub struct PodRecord {
     /// By container id: how its postStart hook ended. A running container with a hook that is not here gets it (again).
     #[serde(default)]
     pub post_start: BTreeMap<String, HookEnd>,
+    /// The runtime's handler, as the pod's class was last known to name it.
+    #[serde(default)]
+    pub handler: Option<String>,
+    /// Names of the ephemeral containers that have run: none runs again, whatever the runtime remembers.
+    #[serde(default)]
+    pub ephemeral_ran: BTreeSet<String>,
+    /// Its resources, if they may change while it runs.
+    #[serde(default)]
+    pub resources: PodResources,
+}
+
+/// Resources of a pod of the API server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResources {
+    /// What this node accepted last: what containers are started with. `None` of other pods.
+    pub allocated: Option<Allocation>,
+    /// By container id: what it runs with.
+    pub applied: BTreeMap<String, ResourceRequirements>,
+    /// The change that was accepted and is not made yet.
+    pub changing: Option<Changing>,
+}
+
+/// A change of resources that is being made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changing {
+    /// `metadata.generation` of the pod that asks for it.
+    pub generation: i64,
+    /// Resources of the pod as a whole, before it.
+    #[serde(default)]
+    pub before: Option<ResourceRequirements>,
 }
 
 /// Why a pod failed as a whole.
@@ -78,7 +111,16 @@ impl Failure {
 impl PodRecord {
     /// Of a pod that was just accepted.
     pub fn new(seen: Timestamp) -> Self {
-        Self { seen, started_at: seen, finished: false, failed: None, post_start: BTreeMap::new() }
+        Self {
+            seen,
+            started_at: seen,
+            finished: false,
+            failed: None,
+            post_start: BTreeMap::new(),
+            handler: None,
+            ephemeral_ran: BTreeSet::new(),
+            resources: PodResources::default(),
+        }
     }
 }
 
@@ -203,7 +245,15 @@ mod tests {
         let post_start = ends.map(|(id, end)| (id.to_owned(), end)).into();
         let eviction = Some(Eviction { grace_seconds: 1, disruption: true });
         let failed = Some(Failure { eviction, ..Failure::new("DeadlineExceeded", "late") });
-        PodRecord { failed, post_start, ..PodRecord::new(at) }
+        let (handler, ephemeral_ran) = (Some("kata".to_owned()), ["debug".to_owned()].into());
+        let own = ResourceRequirements::default();
+        let containers: BTreeMap<_, _> = [("c".to_owned(), own.clone())].into();
+        let resources = PodResources {
+            allocated: Some(Allocation { pod: None, containers }),
+            applied: [("c1".to_owned(), own)].into(),
+            changing: Some(Changing { generation: 3, before: None }),
+        };
+        PodRecord { failed, post_start, handler, ephemeral_ran, resources, ..PodRecord::new(at) }
     }
 
     #[tokio::test]

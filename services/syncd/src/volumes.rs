@@ -1,5 +1,7 @@
 //! What volumed is asked for: a pod's volumes with everything that depends on the pod worked out. Pure.
 
+mod objects;
+
 use std::num::NonZeroU64;
 
 use bulkhead_api::volumed::v1 as wire;
@@ -57,16 +59,27 @@ pub fn request(
         return Ok(None);
     }
     let fs_group = spec.security_context.as_ref().and_then(|security| security.fs_group);
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let meta = &facts.pod.metadata;
     Ok(Some(wire::SetUpPodRequest {
-        pod_uid: facts.pod.metadata.uid.clone().unwrap_or_default(),
+        pod_uid: text(&meta.uid),
         volumes,
         fs_group: fs_group.and_then(|group| u32::try_from(group).ok()),
+        pod_namespace: text(&meta.namespace),
+        pod_name: text(&meta.name),
+        service_account: objects::service_account(facts.pod),
+        token_owner: objects::one_user(facts.pod),
     }))
 }
 
 /// Whether what is in the pod's volumes follows the pod's labels and annotations.
 pub fn follow_the_pod(pod: &Pod) -> bool {
-    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(|volume| volume.downward_api.is_some())
+    let in_projected = |volume: &Volume| {
+        let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        sources.into_iter().any(|source| source.downward_api.is_some())
+    };
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|volume| volume.downward_api.is_some() || in_projected(volume))
 }
 
 /// Kinds that are not built yet were refused with the manifest.
@@ -88,6 +101,13 @@ fn to_wire(
             .into_iter()
             .map(|file| wire::VolumeFile { path: file.path, content: file.content.into(), mode: file.mode });
         Some(Source::DownwardApi(wire::DownwardApi { files: files.collect() }))
+    } else if let Some(config_map) = &volume.config_map {
+        Some(Source::ConfigMap(objects::config_map(config_map)))
+    } else if let Some(secret) = &volume.secret {
+        Some(Source::Secret(objects::secret(secret)))
+    } else if let Some(projected) = &volume.projected {
+        let projected = objects::projected(projected, facts);
+        Some(Source::Projected(projected.map_err(|source| VolumeError::File { volume: name(), source })?))
     } else {
         None
     };

@@ -4,10 +4,13 @@
 //! stream for free, but never acts on that: before acting it reads the pod from the runtime, newer than its own last action.
 
 mod backoff;
+mod ephemeral;
+pub mod events;
 mod hooks;
 mod messages;
 mod prune;
 mod release;
+mod resize;
 mod start;
 mod sync;
 mod terminate;
@@ -15,7 +18,7 @@ mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bulkhead_api::convert::probe_results_from_wire;
@@ -29,16 +32,20 @@ use bulkhead_ipc::{Mirror, trace};
 use bulkhead_model::decision::{Decision, Stage, Waiting};
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::probe::ProbeResults;
+use bulkhead_model::resize::Allocation;
 use bulkhead_model::runtime::RuntimePod;
 use bulkhead_model::runtime_features::RuntimeFeatures;
 use bulkhead_model::{names, spec};
 use bulkhead_reconcile::{Wake, Waker, wake};
+use bulkhead_service::Recorder;
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::classes::RuntimeClasses;
 use crate::config::Settings;
+use crate::environment::{Environment, Kept};
 use crate::error::PodError;
 use crate::folders::{Folders, qos_tier};
 use crate::identity::Identity;
@@ -62,6 +69,10 @@ pub struct Deps {
     pub runtime: RunClient,
     /// Other processes.
     pub peers: Peers,
+    /// Runtime classes.
+    pub classes: RuntimeClasses,
+    /// What variables are made of.
+    pub environment: Environment,
     /// What pleg saw.
     pub runtime_pods: Mirror<String, RuntimePod>,
     /// What prober found.
@@ -76,16 +87,37 @@ pub struct Deps {
     pub cgroups: Arc<CgroupManager>,
     /// What is counted.
     pub measures: Measures,
+    /// Tells the cluster what happens to pods.
+    pub events: Recorder,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
+    /// Whoever takes a pod, or more of the node for one, holds it: two must not take the same room.
+    pub room: Mutex<()>,
+    /// Told when what pods ask for together has changed.
+    pub resized: Notify,
     /// Bounds pods that start at once. First come, first served.
     pub starts: Arc<Semaphore>,
     /// Bounds pods that stop at once.
     pub stops: Arc<Semaphore>,
 }
 
-/// What the manager wants of a worker: this pod, or, with `None`, its end.
-pub type Control = Option<Arc<Pod>>;
+/// What a worker is to do.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The pod as it is asked for.
+    pub pod: Arc<Pod>,
+    /// What for.
+    pub goal: Goal,
+}
+
+/// What a worker's pod is to come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// It is asked for: it runs or, while it is being deleted, is stopped and kept for statusd to report.
+    Run,
+    /// Nobody asks for it any more: nothing of it stays.
+    End,
+}
 
 /// A worker as the manager holds it.
 #[derive(Debug)]
@@ -93,7 +125,7 @@ pub struct Handle {
     /// Namespace and name: only one worker at a time may have them.
     pub full_name: (String, String),
     /// What is wanted.
-    pub control: watch::Sender<Control>,
+    pub control: watch::Sender<Wanted>,
     /// Asks for a look.
     pub waker: Waker,
 }
@@ -101,7 +133,12 @@ pub struct Handle {
 /// One pod's worker.
 pub struct Worker {
     uid: String,
+    /// The pod with the resources that were accepted.
     pod: Arc<Pod>,
+    /// The pod as it is asked for. The same as `pod` unless its resources are to change.
+    asked: Arc<Pod>,
+    /// Why a change of resources that was accepted is not made.
+    resize_error: Option<String>,
     cgroup: PodCgroup,
     folders: Folders,
     decision: Decision,
@@ -112,6 +149,8 @@ pub struct Worker {
     backoff: CrashBackoff,
     /// By container: when it ended by its own date, and when that was here. The second does not jump with the clock.
     ends: BTreeMap<String, (jiff::Timestamp, Instant)>,
+    /// By container: the end that its back-off was told for.
+    told_back_off: BTreeMap<String, jiff::Timestamp>,
     born: Instant,
     /// How old the pod was then. From here on the clock does not count: it may jump.
     age: Duration,
@@ -122,6 +161,8 @@ pub struct Worker {
     identity: Identity,
     /// What the runtime can do, once that was asked for a pod that depends on it.
     features: RuntimeFeatures,
+    /// What was read for its variables.
+    env: Kept,
     permit: Option<OwnedSemaphorePermit>,
     /// The pod is over by its own policy, and all that it used is gone.
     cleaned: bool,
@@ -129,6 +170,8 @@ pub struct Worker {
     said: Said,
     /// When all grace is used up, once the pod is being stopped.
     kill_by: Option<Instant>,
+    /// It was told that the pod's containers are stopped for good.
+    told_stop: bool,
     /// Longest grace that the pod gets, whatever it asks for: it is evicted.
     shorter: Option<Duration>,
     traceparent: String,
@@ -137,7 +180,7 @@ pub struct Worker {
     /// Open until everything of the pod was started once.
     start_span: Option<tracing::Span>,
     deps: Arc<Deps>,
-    control: watch::Receiver<Control>,
+    control: watch::Receiver<Wanted>,
     wake: Wake,
 }
 
@@ -150,8 +193,9 @@ enum Step {
 }
 
 impl Worker {
-    /// A worker for `pod`, published at once. `None` when the pod's UID can be no folder: such a manifest is refused before.
-    pub fn new(pod: Arc<Pod>, wanted: Control, deps: Arc<Deps>) -> Option<(Self, Handle)> {
+    /// A worker, published at once. `None` when the pod's UID can be no folder: such a manifest is refused before.
+    pub fn new(wanted: Wanted, deps: Arc<Deps>) -> Option<(Self, Handle)> {
+        let Wanted { pod, goal } = wanted.clone();
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let uid = text(&pod.metadata.uid);
         let cgroup = PodCgroup { qos: qos_tier(&pod), uid: PodUid::parse(&uid).ok()? };
@@ -164,12 +208,20 @@ impl Worker {
         let started_at = record.as_ref().map_or(now, |record| record.started_at);
         let finished = record.as_ref().is_some_and(|record| record.finished);
         let stage = if finished { Stage::Terminated } else { Stage::Syncing };
-        if record.is_none() && sender.borrow().is_some() {
+        if record.is_none() && goal == Goal::Run {
             deps.records.set(&uid, Some(PodRecord::new(now)));
             let waited = now.duration_since(seen(&pod).unwrap_or(now));
             let containers = u32::try_from(spec::containers(&pod).len()).unwrap_or(u32::MAX);
             deps.measures.worker_started(Duration::try_from(waited).unwrap_or_default(), containers);
         }
+        if goal == Goal::Run && !spec::is_static(&pod) {
+            deps.records.update(&uid, |record| {
+                record.resources.allocated.get_or_insert_with(|| Allocation::of(&pod));
+            });
+        }
+        let asked = pod;
+        let allocated = deps.records.get(&uid).and_then(|record| record.resources.allocated);
+        let pod = resize::accepted(&asked, allocated.as_ref());
         let known = deps.runtime_pods.get(&uid);
         let earlier = known.as_ref().and_then(|pod| pod.newest_sandbox()).map(|s| s.traceparent.clone());
         let (traceparent, start_span) = match earlier {
@@ -185,18 +237,23 @@ impl Worker {
             cleaned: false,
             backoff: CrashBackoff::new(FIRST_BACKOFF, deps.settings.longest_backoff),
             ends: BTreeMap::new(),
+            told_back_off: BTreeMap::new(),
             born: Instant::now(),
             volumes: BTreeMap::new(),
             volumes_of: None,
             identity: Identity::default(),
             features: RuntimeFeatures::default(),
+            env: Kept::default(),
             permit: None,
             pulls: Duration::ZERO,
             kill_by: None,
+            told_stop: false,
             shorter: None,
             said: Said::every(SAY_AGAIN),
             uid,
             pod,
+            asked,
+            resize_error: None,
             cgroup,
             folders,
             traceparent,
@@ -208,7 +265,7 @@ impl Worker {
         if let Some(failed) = failed {
             worker.fails_with(failed);
         }
-        if sender.borrow().is_none() {
+        if goal == Goal::End || (stage == Stage::Syncing && spec::is_deleting(&worker.pod)) {
             worker.decision.stage = Stage::Terminating;
         }
         worker.publish();
@@ -222,22 +279,19 @@ impl Worker {
         // Nothing is made for a pod that a next life would know nothing about.
         self.deps.records.kept().await;
         loop {
-            let wanted = self.control.borrow_and_update().clone();
+            let Wanted { pod, goal } = self.control.borrow_and_update().clone();
             let span = self.start_span.clone().unwrap_or_else(tracing::Span::none);
             let begin = Instant::now();
-            let result = match wanted {
-                Some(pod) => {
-                    if pass == Pass::Sync && !Arc::ptr_eq(&pod, &self.pod) {
-                        pass = Pass::Update;
-                    }
-                    self.pod = pod;
-                    self.sync().instrument(span).await
+            let changed = self.take(pod);
+            let result = if goal == Goal::End || spec::is_deleting(&self.pod) {
+                pass = Pass::Kill;
+                self.start_span = None;
+                self.end(goal).await
+            } else {
+                if pass == Pass::Sync && changed {
+                    pass = Pass::Update;
                 }
-                None => {
-                    pass = Pass::Kill;
-                    self.start_span = None;
-                    self.terminate().await
-                }
+                self.sync().instrument(span).await
             };
             self.permit = None;
             self.deps.measures.passed(pass, begin.elapsed());
@@ -281,10 +335,11 @@ impl Worker {
     }
 
     /// Says why a pass failed; what fails the same way again and again is said once a minute.
-    fn complain(&self, error: &PodError) {
-        let error = chain(error).to_string();
+    fn complain(&self, trouble: &PodError) {
+        let error = chain(trouble).to_string();
         if self.said.is_news(&error, Instant::now()) {
             tracing::warn!(pod.uid = self.uid, pod.name = self.name(), error, "trying again");
+            self.tell_trouble(trouble);
         }
     }
 
@@ -321,6 +376,8 @@ impl Worker {
         let pod = self.deps.peers.observe(&self.uid).await?;
         self.acted = false;
         self.follow_hooks(&pod);
+        self.follow_ephemeral(&pod);
+        self.follow_resources(&pod);
         self.read_messages(&pod).await;
         Ok(pod)
     }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::beneath::Dir;
 use crate::error::Error;
-use crate::own::{SET_GROUP, settle};
+use crate::own::{SET_GROUP, give, settle};
 use crate::remove::{Stop, empty};
 use crate::spec::VolumeFile;
 
@@ -63,13 +63,14 @@ pub(crate) fn write(
 struct Wanted<'a> {
     content: &'a [u8],
     mode: u32,
+    owner: Option<u32>,
     fs_group: Option<u32>,
 }
 
 impl<'a> Wanted<'a> {
     fn new(file: &'a VolumeFile, fs_group: Option<u32>) -> Self {
         let group = if fs_group.is_some() { GROUP_READS.0 } else { 0 };
-        Self { content: &file.content, mode: file.mode | group, fs_group }
+        Self { content: &file.content, mode: file.mode | group, owner: file.owner, fs_group }
     }
 }
 
@@ -113,6 +114,7 @@ fn is_as_wanted(dir: &Dir, path: &str, wanted: &Wanted<'_>) -> Result<bool, Errn
     let good = kind == FileType::RegularFile
         && found.st_mode & 0o7777 == wanted.mode
         && wanted.fs_group.is_none_or(|group| group == found.st_gid)
+        && wanted.owner.is_none_or(|owner| owner == found.st_uid)
         && u64::try_from(found.st_size).ok() == size;
     if !good {
         return Ok(false);
@@ -192,7 +194,7 @@ fn write_file(dir: &Dir, path: &str, wanted: &Wanted<'_>, directory_mode: u32) -
     };
     let mut file = std::fs::File::from(fd);
     file.write_all(wanted.content).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    settle(&file, wanted.mode, wanted.fs_group)
+    give(&file, wanted.mode, wanted.owner, wanted.fs_group)
 }
 
 fn enter(at: impl std::os::fd::AsFd, name: &str, mode: u32, fs_group: Option<u32>) -> Result<OwnedFd, Errno> {

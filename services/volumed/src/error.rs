@@ -55,6 +55,12 @@ pub(crate) enum Error {
     /// A container asks for a volume that nobody set up.
     #[error("it is not set up")]
     NotSetUp,
+    /// An object of the API, or a key of it, that is not there.
+    #[error("{0}")]
+    Missing(String),
+    /// An object of the API, or a token, that cannot be had now.
+    #[error("{0}")]
+    Away(String),
     /// Unmounting found open files.
     #[error("{path} is mounted and still in use: it is unmounted once nothing has it open")]
     StillInUse { path: PathBuf },
@@ -103,8 +109,10 @@ impl Coded for Error {
             | Self::LeavesVolume { .. }
             | Self::PartNotADirectory { .. }
             | Self::NotSetUp
+            | Self::Missing(_)
             | Self::HostPathType { .. } => Code::FailedPrecondition,
             Self::Root { .. }
+            | Self::Away(_)
             | Self::StillInUse { .. }
             | Self::StillMounted { .. }
             | Self::StillWritten { .. }

@@ -1,4 +1,4 @@
-//! volumed: volumes of pods, by emptyDir, hostPath and downwardAPI. The one process that may mount.
+//! volumed: volumes of pods, by emptyDir, hostPath, downwardAPI, and of objects of the API. The one process that may mount.
 //!
 //! Owns everything beneath `{root}/pods/UID/volumes`. Must never follow a link there, never delete through a mount
 //! point, and never trust what stands in a pod's directory: it belongs to another process, and volumes to containers.
@@ -13,7 +13,9 @@ mod host_path;
 mod locks;
 mod mounts;
 mod names;
+mod objects;
 mod own;
+mod refresh;
 mod remove;
 mod scan;
 mod spec;
@@ -24,6 +26,7 @@ mod testing;
 mod usage;
 mod usage_loop;
 mod volumes;
+mod wanted;
 mod watch;
 
 use bulkhead_api::volumed::v1::volumed_server::VolumedServer;
@@ -33,6 +36,7 @@ use tokio::sync::watch as watch_channel;
 use tonic::service::Routes;
 
 use crate::grpc::Grpc;
+use crate::objects::Objects;
 use crate::usage_loop::UsageLoop;
 use crate::volumes::Volumes;
 use crate::watch::PodsWatch;
@@ -47,13 +51,17 @@ impl Service for Volumed {
     async fn run(context: Context, _: NoFlags) -> Result<(), ServiceError> {
         let pods = names::pods_directory(&context.flags.root_dir)
             .map_err(|error| ServiceError::configuration("--root-dir cannot be used", error))?;
-        let volumes = Volumes::new(pods, context.clock.clone(), context.shutdown.clone());
+        let objects = Objects::new(context.flags.kubeconfig().map(|_| {
+            let owner = context.identities.uid_of("apigate");
+            bulkhead_kubeapi::over_socket(&context.api_socket(), owner)
+        }));
+        let volumes = Volumes::new(pods, objects, context.clock.clone(), context.shutdown.clone());
         let watch = PodsWatch::new(volumes.clone(), context.check("volumes"));
         let (_waker, wake) = wake();
         let (status, _) = watch_channel::channel(Default::default());
         let routes = Routes::new(VolumedServer::new(Grpc::new(volumes.clone())));
         let first_look = async {
-            volumes.known().await;
+            volumes.learned().await;
             context.ready();
             std::future::pending::<()>().await;
         };
@@ -66,7 +74,7 @@ impl Service for Volumed {
         let (status, _) = watch_channel::channel(Default::default());
         let stopped = context.shutdown.clone();
         let measuring = async {
-            volumes.known().await;
+            volumes.learned().await;
             drive(UsageLoop::new(volumes.clone()), wake, status, stopped.cancelled_owned()).await;
             std::future::pending::<()>().await;
         };

@@ -11,11 +11,19 @@ pub(crate) const VOLUMES: &str = "volumes";
 pub(crate) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 /// Folder of downwardAPI volumes in [`VOLUMES`].
 pub(crate) const DOWNWARD_API: &str = "kubernetes.io~downward-api";
+/// Folder of configMap volumes in [`VOLUMES`].
+pub(crate) const CONFIG_MAP: &str = "kubernetes.io~configmap";
+/// Folder of secret volumes in [`VOLUMES`].
+pub(crate) const SECRET: &str = "kubernetes.io~secret";
+/// Folder of projected volumes in [`VOLUMES`].
+pub(crate) const PROJECTED: &str = "kubernetes.io~projected";
+/// Folder in the pod's directory for what its volumes follow, see [`crate::wanted`].
+pub(crate) const WANTED: &str = "volumes-wanted";
 /// Folder of the places that sub-paths are bound to, in the pod's directory: VOLUME/CONTAINER/INDEX in it. The kubelet's
 /// layout.
 pub(crate) const SUB_PATHS: &str = "volume-subpaths";
 /// Plug-ins whose volumes are in folders of ours.
-pub(crate) const PLUGINS: [&str; 2] = [EMPTY_DIR, DOWNWARD_API];
+pub(crate) const PLUGINS: [&str; 5] = [EMPTY_DIR, DOWNWARD_API, CONFIG_MAP, SECRET, PROJECTED];
 /// The plug-in of hostPath, as it is published.
 pub(crate) const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
 /// Longest pod UID, and longest file name of ours but for the prefixes of this process.

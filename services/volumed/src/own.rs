@@ -16,9 +16,14 @@ pub(crate) fn directory_mode(mode: u32, fs_group: Option<u32>) -> u32 {
     }
 }
 
-/// Sets exactly this mode, whatever the umask, and gives the file or directory to root and the group. Only for what this
-/// process has made and nobody can change yet.
+/// As [`give`], to root.
 pub(crate) fn settle(fd: impl AsFd, mode: u32, fs_group: Option<u32>) -> Result<(), Errno> {
+    give(fd, mode, None, fs_group)
+}
+
+/// Sets exactly this mode, whatever the umask, and gives the file or directory to the user (root without one) and the group.
+/// Only for what this process has made and nobody can change yet.
+pub(crate) fn give(fd: impl AsFd, mode: u32, owner: Option<u32>, fs_group: Option<u32>) -> Result<(), Errno> {
     if mode & SET_GROUP != 0 {
         // The system drops the bit when the group is not one of ours, and keeps it when the group changes afterwards. So
         // this takes no CAP_FSETID.
@@ -26,9 +31,9 @@ pub(crate) fn settle(fd: impl AsFd, mode: u32, fs_group: Option<u32>) -> Result<
     }
     fchmod(&fd, Mode::from_raw_mode(mode))?;
     let group = fs_group.map_or(Gid::ROOT, Gid::from_raw);
-    match fchown(&fd, Some(Uid::ROOT), Some(group)) {
+    match fchown(&fd, Some(owner.map_or(Uid::ROOT, Uid::from_raw)), Some(group)) {
         // Without CAP_CHOWN (a development run), or on a network disk that allows it to nobody. The mode says enough.
-        Err(Errno::PERM) if fs_group.is_none() => Ok(()),
+        Err(Errno::PERM) if fs_group.is_none() && owner.is_none() => Ok(()),
         result => result,
     }
 }

@@ -58,7 +58,13 @@ pub(crate) fn pod(pods: &str, found: &Found) -> Result<Option<PodVolumes>, Error
                     if let (Some(name), FileType::Directory | FileType::Unknown) = (name, kind) {
                         let host_path = volume_path(pods, uid, folder, name);
                         let (name, plugin) = (name.to_owned(), plugin_name(folder));
-                        volumes.push(MountedVolume { name, host_path, plugin, usage: None });
+                        volumes.push(MountedVolume {
+                            name,
+                            host_path,
+                            plugin,
+                            usage: None,
+                            problem: String::new(),
+                        });
                     }
                     Ok(())
                 })?;

@@ -1,6 +1,7 @@
 //! What a pod asks for, checked: from the wire's messages to types that cannot say anything wrong. Pure.
 
 mod files;
+mod objects;
 mod sub_paths;
 
 use std::collections::BTreeSet;
@@ -8,11 +9,15 @@ use std::num::NonZeroU64;
 use std::path::{Component, Path, PathBuf};
 
 use bulkhead_api::volumed::v1 as wire;
+use prost::Message;
 
 use crate::error::Error;
 use crate::names::{PodUid, VolumeName};
 
-pub(crate) use files::VolumeFile;
+pub(crate) use files::{VolumeFile, arrange};
+pub(crate) use objects::{FilesSpec, ObjectFiles, Part, TokenKey, TrustFile};
+#[cfg(test)]
+pub(crate) use objects::{Item, TokenFile};
 pub(crate) use sub_paths::{SubPath, SubPaths, parse as parse_sub_paths};
 
 /// Volumes of one pod that are set up; more are refused. Pods of today have dozens at most.
@@ -27,6 +32,49 @@ pub(crate) struct PodSpec {
     pub(crate) volumes: Vec<VolumeSpec>,
     /// `securityContext.fsGroup`.
     pub(crate) fs_group: Option<u32>,
+    /// What of it the API server is told.
+    pub(crate) identity: Identity,
+    /// The request for those volumes alone whose files follow objects of the API, as [`parse_kept`] reads it; empty: none do.
+    pub(crate) wanted: Vec<u8>,
+}
+
+/// The pod as the API server knows it. Empty texts for a pod that names no objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Its service account.
+    pub(crate) account: String,
+    /// The one user of all its containers.
+    pub(crate) token_owner: Option<u32>,
+    /// Whether it has an fsGroup.
+    pub(crate) has_group: bool,
+}
+
+impl Identity {
+    /// The namespace of its objects.
+    fn namespace(&self) -> Result<String, Error> {
+        VolumeName::parse(&self.namespace)
+            .map(|namespace| namespace.to_string())
+            .map_err(|_| Error::Invalid(format!("the pod's namespace {:?} is none", cut(&self.namespace))))
+    }
+
+    /// Checks all that a token is asked for with.
+    fn account(&self) -> Result<(), Error> {
+        self.namespace()?;
+        for text in [&self.name, &self.account] {
+            objects::object_name(text.clone())?;
+        }
+        Ok(())
+    }
+}
+
+impl PodSpec {
+    /// The same, of those volumes alone whose files follow objects of the API.
+    pub(crate) fn following(&self) -> Self {
+        let follows = |volume: &&VolumeSpec| matches!(volume.source, Source::Files(_));
+        Self { volumes: self.volumes.iter().filter(follows).cloned().collect(), ..self.clone() }
+    }
 }
 
 /// One volume.
@@ -42,6 +90,7 @@ pub(crate) enum Source {
     EmptyDir(Medium),
     HostPath(HostPath),
     DownwardApi(Vec<VolumeFile>),
+    Files(FilesSpec),
 }
 
 /// What an emptyDir is made of.
@@ -84,8 +133,27 @@ impl HostPath {
     }
 }
 
+/// Checks what was kept of a request.
+pub(crate) fn parse_kept(request: &[u8]) -> Result<PodSpec, Error> {
+    let request = wire::SetUpPodRequest::decode(request);
+    parse(request.map_err(|_| Error::Invalid("what was kept of a request is none".to_owned()))?)
+}
+
+fn wanted(request: &wire::SetUpPodRequest) -> Vec<u8> {
+    use wire::volume::Source;
+    let follows = |volume: &&wire::Volume| {
+        matches!(volume.source, Some(Source::ConfigMap(_) | Source::Secret(_) | Source::Projected(_)))
+    };
+    let volumes: Vec<_> = request.volumes.iter().filter(follows).cloned().collect();
+    if volumes.is_empty() {
+        return Vec::new();
+    }
+    wire::SetUpPodRequest { volumes, ..request.clone() }.encode_to_vec()
+}
+
 /// Checks a request.
 pub(crate) fn parse(request: wire::SetUpPodRequest) -> Result<PodSpec, Error> {
+    let wanted = wanted(&request);
     let uid = PodUid::parse(&request.pod_uid)?;
     if request.volumes.len() > VOLUMES {
         return Err(Error::Invalid(format!(
@@ -93,23 +161,32 @@ pub(crate) fn parse(request: wire::SetUpPodRequest) -> Result<PodSpec, Error> {
             request.volumes.len()
         )));
     }
-    let volumes = request.volumes.into_iter().map(volume).collect::<Result<Vec<_>, _>>()?;
+    let fs_group = group(request.fs_group)?;
+    let identity = Identity {
+        namespace: request.pod_namespace,
+        name: request.pod_name,
+        account: request.service_account,
+        token_owner: group(request.token_owner)?,
+        has_group: fs_group.is_some(),
+    };
+    let volumes = request.volumes.into_iter().map(|found| volume(found, &identity));
+    let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     match volumes.iter().find(|volume| !seen.insert(volume.name.as_str())) {
         Some(twice) => Err(Error::Invalid(format!("two volumes of the pod have the name `{}`", twice.name))),
-        None => Ok(PodSpec { uid, volumes, fs_group: group(request.fs_group)? }),
+        None => Ok(PodSpec { uid, volumes, fs_group, identity, wanted }),
     }
 }
 
 /// -1 means "no change" to the system.
-fn group(fs_group: Option<u32>) -> Result<Option<u32>, Error> {
-    match fs_group {
-        Some(u32::MAX) => Err(Error::Invalid(format!("fsGroup {} does not exist", u32::MAX))),
+fn group(id: Option<u32>) -> Result<Option<u32>, Error> {
+    match id {
+        Some(u32::MAX) => Err(Error::Invalid(format!("user or group {} does not exist", u32::MAX))),
         group => Ok(group),
     }
 }
 
-fn volume(volume: wire::Volume) -> Result<VolumeSpec, Error> {
+fn volume(volume: wire::Volume, pod: &Identity) -> Result<VolumeSpec, Error> {
     let name = VolumeName::parse(&volume.name)?;
     let source = match volume.source {
         Some(wire::volume::Source::EmptyDir(source)) => empty_dir(&source).map(Source::EmptyDir),
@@ -117,6 +194,9 @@ fn volume(volume: wire::Volume) -> Result<VolumeSpec, Error> {
         Some(wire::volume::Source::DownwardApi(source)) => {
             files::parse(source.files).map(Source::DownwardApi)
         }
+        Some(wire::volume::Source::ConfigMap(source)) => objects::config_map(source, pod).map(Source::Files),
+        Some(wire::volume::Source::Secret(source)) => objects::secret(source, pod).map(Source::Files),
+        Some(wire::volume::Source::Projected(source)) => objects::projected(source, pod).map(Source::Files),
         None => Err(Error::Invalid("it has no source that this version knows".to_owned())),
     };
     match source {
@@ -183,7 +263,7 @@ mod tests {
     use super::*;
 
     fn request(volumes: Vec<wire::Volume>) -> wire::SetUpPodRequest {
-        wire::SetUpPodRequest { pod_uid: "u1".to_owned(), volumes, fs_group: None }
+        wire::SetUpPodRequest { pod_uid: "u1".to_owned(), volumes, ..Default::default() }
     }
 
     fn memory(name: &str, medium: &str, size_limit_bytes: u64) -> wire::Volume {

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::mounts::unmount_below;
 use crate::names::{PodUid, SUB_PATHS, VOLUMES};
 use crate::remove::{Stop, empty, set_aside};
+use crate::wanted;
 
 /// Unmounts everything in the pod's directory and removes its volumes, of every plug-in. The pod's directory itself
 /// stays: it is not ours. Returns whether there was anything. Interrupted, it goes on where it stopped when called again.
@@ -15,7 +16,7 @@ pub(crate) fn tear_down(pods: &Path, uid: &PodUid, stop: Stop<'_>) -> Result<boo
     // Everything in the pod's directory, not only in its volumes: its owner could have moved them.
     let unmounted = unmount_below(&pod, stop)?;
     // Places of sub-paths first: volumes are what tells a later life that something is left.
-    let mut changed = unmounted;
+    let mut changed = unmounted | wanted::forget(&pod, stop)?;
     for folder in [SUB_PATHS, VOLUMES] {
         changed |= remove(&pod, folder, stop)?;
     }

@@ -26,12 +26,17 @@ use crate::locks::{PodLock, PodLocks};
 use crate::names::{
     DOWNWARD_API, EMPTY_DIR, HOST_PATH_PLUGIN, PodUid, VolumeName, plugin_name, sub_path_place, volume_path,
 };
+use crate::objects::{Objects, Tokens};
+use crate::refresh::{Followed, Snapshot};
 use crate::scan::{self, Found};
-use crate::spec::{HostPath, PodSpec, Source, SubPath, SubPaths, VolumeFile};
-use crate::{empty_dir, files, host_path, sub_path, teardown, usage};
+use crate::spec::{FilesSpec, HostPath, PodSpec, Source, SubPath, SubPaths, VolumeFile};
+use crate::{empty_dir, files, host_path, sub_path, teardown, usage, wanted};
 
 /// A call ends at the latest then, with or without a deadline of the caller's (proto: 30 s).
 const CALL: Duration = Duration::from_secs(30);
+
+/// Longest text of a problem that is published.
+const PROBLEM_BYTES: usize = 1024;
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -44,6 +49,9 @@ struct Inner {
     known: watch::Sender<bool>,
     locks: PodLocks,
     lanes: Lanes,
+    objects: Objects,
+    tokens: Tokens,
+    followed: Followed,
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
 }
@@ -65,7 +73,12 @@ type Held = Option<Arc<PodLock>>;
 
 impl Volumes {
     /// Nothing is known yet. `pods` is `{root}/pods`.
-    pub(crate) fn new(pods: String, clock: Arc<dyn Clock>, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(
+        pods: String,
+        objects: Objects,
+        clock: Arc<dyn Clock>,
+        shutdown: CancellationToken,
+    ) -> Self {
         let lane = |permits| Arc::new(Semaphore::new(permits));
         Self(Arc::new(Inner {
             pods,
@@ -73,6 +86,9 @@ impl Volumes {
             known: watch::Sender::new(false),
             locks: PodLocks::default(),
             lanes: Lanes { removal: lane(2), own: lane(1), host: lane(1), usage: lane(1) },
+            objects,
+            tokens: Tokens::new(clock.clone()),
+            followed: Followed::default(),
             clock,
             shutdown,
         }))
@@ -82,12 +98,14 @@ impl Volumes {
     pub(crate) async fn set_up(&self, pod: PodSpec) -> Result<SetUpPodResponse, Error> {
         let work = async {
             let lock = Arc::new(self.0.locks.lock(&pod.uid).await?);
+            let known = self.known(&pod).await?;
+            let (uid, keep) = (pod.uid.clone(), pod.wanted);
             let mut response = SetUpPodResponse::default();
             for volume in pod.volumes {
                 let name = volume.name.clone();
                 let span = traced!("volumed SetUp", otel.name = %format!("volumed SetUp {name}"), pod.uid = %pod.uid);
                 let of = Of { uid: pod.uid.clone(), name: volume.name, fs_group: pod.fs_group };
-                let result = self.volume(of, volume.source, &lock).instrument(span.clone()).await;
+                let result = self.volume(of, volume.source, &known, &lock).instrument(span.clone()).await;
                 let (mounted, changed) = result.map_err(|source| {
                     trace::fail(&span, &bulkhead_base::chain(&source));
                     Error::Volume { volume: name.to_string(), source: Box::new(source) }
@@ -95,9 +113,26 @@ impl Volumes {
                 response.volumes.push(mounted);
                 response.changed |= changed;
             }
+            if !keep.is_empty() {
+                let keep = move |inner: &Inner| wanted::keep(inner.pods(), &uid, &keep);
+                self.job(&self.0.lanes.own, Some(lock), keep).await?;
+            }
             Ok(response)
         };
         tokio::time::timeout(CALL, work).await.unwrap_or(Err(Error::Interrupted))
+    }
+
+    /// What the files of the pod's volumes are to be made of.
+    async fn known(&self, pod: &PodSpec) -> Result<Snapshot, Error> {
+        let first = pod.volumes.iter().find(|volume| matches!(volume.source, Source::Files(_)));
+        if first.is_some() {
+            // It counts as a pod with volumes from now on: something is held for it.
+            self.0.stands(&pod.uid, None);
+        }
+        self.known_for(pod).await.map_err(|source| match first {
+            Some(volume) => Error::Volume { volume: volume.name.to_string(), source: Box::new(source) },
+            None => source,
+        })
     }
 
     /// Takes all volumes of a pod down. A caller that leaves stops the work soon.
@@ -106,6 +141,7 @@ impl Volumes {
         let _stops_when_left = stop.clone().drop_guard();
         let work = async {
             let lock = Arc::new(self.0.locks.lock(&uid).await?);
+            self.0.followed.forget(&uid);
             let span = traced!("volumed TearDown", pod.uid = %uid);
             let job = move |inner: &Inner| {
                 let removed = teardown::tear_down(inner.pods(), &uid, &|| stop.is_cancelled())?;
@@ -130,7 +166,10 @@ impl Volumes {
         for found in found {
             // One pod after another, each alone: a call for it may have come first.
             let lock = Arc::new(self.0.locks.lock(&found.uid).await?);
-            self.job(&self.0.lanes.own, Some(lock), move |inner| inner.learn(&found)).await?;
+            let pod = self.job(&self.0.lanes.own, Some(lock), move |inner| inner.learn(&found)).await?;
+            if let Some(pod) = pod {
+                self.follow_again(pod);
+            }
         }
         self.0.standing.open();
         self.0.known.send_replace(true);
@@ -143,7 +182,7 @@ impl Volumes {
     }
 
     /// Waits until the state is known and published.
-    pub(crate) async fn known(&self) {
+    pub(crate) async fn learned(&self) {
         // The sender lives as long as `self`.
         let _ = self.0.known.subscribe().wait_for(|known| *known).await;
     }
@@ -152,13 +191,21 @@ impl Volumes {
         &self,
         of: Of,
         source: Source,
+        known: &Snapshot,
         lock: &Arc<PodLock>,
     ) -> Result<(MountedVolume, bool), Error> {
         match source {
             Source::EmptyDir(medium) => {
                 self.own(of, EMPTY_DIR, lock, move |_, place| empty_dir::set_up(place, medium)).await
             }
-            Source::DownwardApi(files) => self.files(of, DOWNWARD_API, files, lock).await,
+            Source::DownwardApi(files) => {
+                let spec = FilesSpec { folder: DOWNWARD_API, medium: files::MEMORY, parts: Vec::new() };
+                self.files(of, &spec, files, lock).await
+            }
+            Source::Files(spec) => {
+                let files = known.files(&spec)?;
+                self.files(of, &spec, files, lock).await
+            }
             Source::HostPath(host) => self.host_path(&of.uid, &of.name, host).await,
         }
     }
@@ -166,15 +213,71 @@ impl Volumes {
     async fn files(
         &self,
         of: Of,
-        folder: &'static str,
+        spec: &FilesSpec,
         files: Vec<VolumeFile>,
         lock: &Arc<PodLock>,
     ) -> Result<(MountedVolume, bool), Error> {
         let stop = self.0.shutdown.clone();
+        let medium = spec.medium;
         let work = move |inner: &Inner, place: &Place<'_>| {
-            files::set_up(place, &files, inner.clock.now(), &|| stop.is_cancelled())
+            files::set_up(place, medium, &files, inner.clock.now(), &|| stop.is_cancelled())
         };
-        self.own(of, folder, lock, work).await
+        self.own(of, spec.folder, lock, work).await
+    }
+
+    /// Brings the files of a volume that stands to these. One that does not is left alone.
+    pub(crate) async fn refresh_files(
+        &self,
+        of: Of,
+        spec: &FilesSpec,
+        files: Vec<VolumeFile>,
+        lock: &Arc<PodLock>,
+    ) -> Result<(), Error> {
+        if self.0.standing_volume(&of.uid, &of.name).is_none() {
+            return Ok(());
+        }
+        let stop = self.0.shutdown.clone();
+        let (folder, medium) = (spec.folder, spec.medium);
+        let work = move |inner: &Inner| {
+            let place =
+                Place { pods: inner.pods(), uid: &of.uid, folder, name: &of.name, fs_group: of.fs_group };
+            files::refresh(&place, medium, &files, inner.clock.now(), &|| stop.is_cancelled())
+        };
+        self.job(&self.0.lanes.own, Some(lock.clone()), work).await.map(drop)
+    }
+
+    /// Publishes why the files of a volume are not what they should be; `None`: they are. The caller has the pod.
+    pub(crate) fn has_problem(&self, uid: &PodUid, name: &VolumeName, problem: Option<String>) {
+        let mut problem = problem.unwrap_or_default();
+        problem.truncate(problem.floor_char_boundary(PROBLEM_BYTES));
+        if let Some(volume) = self.0.standing_volume(uid, name).filter(|volume| volume.problem != problem) {
+            self.0.stands(uid, Some(&MountedVolume { problem, ..volume }));
+        }
+    }
+
+    /// The pod, once nobody else works on it.
+    pub(crate) async fn lock(&self, uid: &PodUid) -> Result<PodLock, Error> {
+        self.0.locks.lock(uid).await
+    }
+
+    /// Cancelled when the process stops.
+    pub(crate) fn shutdown(&self) -> CancellationToken {
+        self.0.shutdown.clone()
+    }
+
+    /// Objects of the API.
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.0.objects
+    }
+
+    /// Tokens of service accounts.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// Pods that need any.
+    pub(crate) fn followed(&self) -> &Followed {
+        &self.0.followed
     }
 
     /// A volume in the pod's directory, which `work` makes.
@@ -193,7 +296,13 @@ impl Volumes {
                 work(inner, &Place { pods: inner.pods(), uid, folder, name, fs_group: of.fs_group })?;
             let host_path = volume_path(&inner.pods, uid, folder, name.as_str());
             let plugin = plugin_name(folder);
-            let mounted = MountedVolume { name: name.to_string(), host_path, plugin, usage: None };
+            let mounted = MountedVolume {
+                name: name.to_string(),
+                host_path,
+                plugin,
+                usage: None,
+                problem: String::new(),
+            };
             inner.stands(uid, Some(&mounted));
             Ok((mounted, changed))
         };
@@ -210,7 +319,8 @@ impl Volumes {
         let work = move |_: &Inner| Ok((host_path::set_up(&host)?, host.path));
         let (changed, host_path) = self.job(&self.0.lanes.host, None, work).await?;
         let plugin = HOST_PATH_PLUGIN.to_owned();
-        let mounted = MountedVolume { name: name.to_string(), host_path, plugin, usage: None };
+        let mounted =
+            MountedVolume { name: name.to_string(), host_path, plugin, usage: None, problem: String::new() };
         self.0.stands(uid, Some(&mounted));
         Ok((mounted, changed))
     }
@@ -363,29 +473,36 @@ impl Inner {
         }
     }
 
-    /// Takes over what stands of a pod, unless a call of this life was first.
-    fn learn(&self, found: &Found) -> Result<(), Error> {
+    /// Takes over what stands of a pod, unless a call of this life was first. Returns what its volumes follow.
+    fn learn(&self, found: &Found) -> Result<Option<PodSpec>, Error> {
         let uid = found.uid.to_string();
         if self.standing.get(&uid).is_some() {
-            return Ok(());
+            return Ok(None);
         }
         let pod = scan::pod(&self.pods, found).unwrap_or_else(|error| {
             // One odd pod must not hide all others. It counts as not taken down.
             tracing::warn!(pod.uid = %uid, error = %bulkhead_base::chain(&error), "a pod's volumes cannot be listed");
             Some(PodVolumes { pod_uid: uid.clone(), volumes: Vec::new() })
         });
-        if let Some(pod) = pod {
-            self.standing.upsert(uid, pod);
-        }
-        Ok(())
+        let Some(pod) = pod else { return Ok(None) };
+        self.standing.upsert(uid.clone(), pod);
+        let wanted = wanted::read(self.pods(), &found.uid).and_then(|request| match request {
+            Some(request) => crate::spec::parse_kept(&request).map(Some),
+            None => Ok(None),
+        });
+        Ok(wanted.unwrap_or_else(|error| {
+            let error = bulkhead_base::chain(&error);
+            tracing::warn!(pod.uid = %uid, %error, "what a pod's volumes follow cannot be read; its next call tells it");
+            None
+        }))
     }
 }
 
 /// Which volume it is.
-struct Of {
-    uid: PodUid,
-    name: VolumeName,
-    fs_group: Option<u32>,
+pub(crate) struct Of {
+    pub(crate) uid: PodUid,
+    pub(crate) name: VolumeName,
+    pub(crate) fs_group: Option<u32>,
 }
 
 /// `volumes` and one more, by name. What is known of its use stays known.

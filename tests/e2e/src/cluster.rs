@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,29 +20,50 @@ use crate::real_node::peers;
 /// The node's name in it.
 pub const NODE: &str = "node-a";
 
-/// etcd and kube-apiserver. All of it goes when this is dropped.
+/// etcd and kube-apiserver, perhaps with controllers and a scheduler. All of it goes when this is dropped.
 pub struct Cluster {
     dir: PathBuf,
     _parent: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// Starts one; the folder of its programs is built when it is not there.
+    /// Starts one without controllers: quick, and nothing happens in it by itself. Its pods need no service account. The
+    /// folder of its programs is built when it is not there.
     ///
     /// # Panics
     /// When it does not start.
     pub fn up() -> Self {
+        Self::of("up")
+    }
+
+    /// Starts a whole one, with kube-controller-manager and kube-scheduler.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn whole() -> Self {
+        Self::of("whole")
+    }
+
+    fn of(order: &str) -> Self {
         let parent = tempfile::Builder::new().prefix("bhc").tempdir().expect("a folder");
         // The namespace is named by the folder.
         let name = parent.path().file_name().expect("a name").to_string_lossy().replace('.', "");
+        // The node's processes are other users, and read the authority's certificate.
+        let open = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(parent.path(), open).expect("the folder's mode");
         let cluster = Self { dir: parent.path().join(name), _parent: parent };
-        cluster.script("up");
+        cluster.script(order);
         cluster
     }
 
     /// What the kubelet would have: a kubeconfig of `system:node:node-a`.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.join("node.kubeconfig")
+    }
+
+    /// The part of a node's configuration by which it knows who calls it.
+    pub fn node_configuration(&self) -> PathBuf {
+        self.dir.join("node.yaml")
     }
 
     /// That of who may do everything.
@@ -56,6 +78,17 @@ impl Cluster {
     pub fn network(&self) -> File {
         let name = format!("/run/netns/{}", self.namespace());
         File::open(&name).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// kubectl as its administrator, inside its network.
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    pub fn kubectl(&self, arguments: &[&str]) -> std::process::Output {
+        let mut kubectl = Command::new("nsenter");
+        kubectl.arg(format!("--net=/run/netns/{}", self.namespace())).arg("--");
+        kubectl.arg(programs("cluster").join("kubectl")).arg("--kubeconfig").arg(self.admin_kubeconfig());
+        kubectl.args(arguments).stdin(Stdio::null()).output().expect("kubectl")
     }
 
     /// Links a node's network namespace to the cluster's, so that the node reaches the API server.
@@ -76,6 +109,8 @@ impl Cluster {
             run(&format!("-n {namespace} link set {link} up"));
         }
         run(&format!("-n {node} route add 203.0.113.10/32 via 198.51.100.1"));
+        // And back, so that the API server reaches the node by the address that it tells.
+        run(&format!("-n {own} route add 192.0.2.10/32 via 198.51.100.2"));
     }
 
     /// Asks the API server as its administrator; a body is JSON.
@@ -124,25 +159,28 @@ impl Cluster {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str| folder.path().join(name);
         std::fs::write(file("csr"), request).expect("the request");
-        std::fs::write(file("usage"), "extendedKeyUsage=clientAuth\nkeyUsage=digitalSignature\n")
+        std::fs::write(file("usage"), "extendedKeyUsage=clientAuth,serverAuth\nkeyUsage=digitalSignature\n")
             .expect("usages");
         let pki = |name: &str| self.dir.join("pki").join(name);
         let mut openssl = Command::new("openssl");
-        openssl.args(["x509", "-req", "-days", "1", "-CAcreateserial", "-in"]).arg(file("csr"));
+        openssl
+            .args(["x509", "-req", "-days", "1", "-CAcreateserial", "-copy_extensions", "copy", "-in"])
+            .arg(file("csr"));
         openssl.arg("-CA").arg(pki("ca.crt")).arg("-CAkey").arg(pki("ca.key"));
         let output = openssl.arg("-extfile").arg(file("usage")).output().expect("openssl");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
 
-    fn namespace(&self) -> String {
+    pub(crate) fn namespace(&self) -> String {
         format!("bulkhead-{}", self.dir.file_name().unwrap_or_default().to_string_lossy())
     }
 
     fn script(&self, order: &str) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cluster/cluster");
         let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", programs().display());
+        let set = if order == "whole" { "cluster" } else { "apiserver" };
+        let path = format!("{}:{path}", programs(set).display());
         let status =
             Command::new(script).arg(order).arg(&self.dir).env("PATH", path).stdin(Stdio::null()).status();
         assert!(status.expect("tests/cluster/cluster").success(), "tests/cluster/cluster {order} failed");
@@ -155,15 +193,16 @@ impl Drop for Cluster {
     }
 }
 
-/// The peers with those of a cluster among them.
-fn programs() -> PathBuf {
+/// The peers with those of this set among them.
+fn programs(set: &str) -> PathBuf {
     let some = peers();
-    if some.join("kube-apiserver").exists() {
+    let last = if set == "cluster" { "kube-scheduler" } else { "kube-apiserver" };
+    if some.join(last).exists() {
         return some;
     }
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/build");
-    let output = Command::new(build).arg("apiserver").stderr(Stdio::inherit()).output();
-    let output = output.expect("tests/peers/build apiserver");
-    assert!(output.status.success(), "tests/peers/build apiserver failed");
+    let output = Command::new(build).arg(set).stderr(Stdio::inherit()).output();
+    let output = output.expect("tests/peers/build");
+    assert!(output.status.success(), "tests/peers/build {set} failed");
     String::from_utf8_lossy(&output.stdout).trim().into()
 }

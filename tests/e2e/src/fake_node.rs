@@ -17,6 +17,7 @@ use bulkhead_cri::wire::ContainerState;
 use bulkhead_ipc::{Mirror, PeerBoard};
 use bulkhead_service::{Context, Service};
 use bulkhead_testkit::TestNode;
+use bulkhead_testkit::apiserver::FakeApiServer;
 use bulkhead_testkit::cri::FakeRuntime;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
@@ -76,13 +77,31 @@ impl FakeNode {
         Self::up_at(Arc::new(SystemClock)).await
     }
 
+    /// As [`FakeNode::up`], as `node-a` of a cluster. The API server stands in for apigate, too.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn up_in(api: &FakeApiServer) -> Self {
+        let mut node = TestNode::new().await;
+        node.kubeconfig = Some(api.write_kubeconfig(node.dir()));
+        for process in ["syncd", "statusd", "volumed", "imaged"] {
+            api.serve_at(&node.api_socket(process));
+        }
+        Self::up_on(node).await
+    }
+
     /// As [`FakeNode::up`], all processes and the runtime with this clock.
     ///
     /// # Panics
     /// When it does not come up.
     pub async fn up_at(clock: Arc<dyn Clock>) -> Self {
         let mut node = TestNode::new().await;
-        node.clock = clock.clone();
+        node.clock = clock;
+        Self::up_on(node).await
+    }
+
+    async fn up_on(mut node: TestNode) -> Self {
+        let clock = node.clock.clone();
         let cgroup_root = format!(
             "/bulkhead-test-{}-{}",
             std::process::id(),
@@ -164,9 +183,9 @@ impl FakeNode {
 
     /// The published status of the pod with this name (without the node's suffix).
     pub fn status(&self, name: &str) -> Option<PodStatus> {
-        let wanted = format!("{name}-node-a");
+        let wanted = [name.to_owned(), format!("{name}-node-a")];
         let statuses = self.statuses.snapshot();
-        let found = statuses.values().find(|status| status.name == wanted)?;
+        let found = statuses.values().find(|status| wanted.contains(&status.name))?;
         serde_json::from_slice(&found.status_json).ok()
     }
 

@@ -39,6 +39,8 @@ pub struct RealNode {
     /// What `--containerd` says.
     runtime: String,
     flags: Vec<String>,
+    /// Network namespace that the launcher is started in; `None`: the test's own.
+    inside: Option<String>,
     /// Nothing of it is left outside its state folder.
     clean: bool,
     /// Go after all that is on them, before the state folder.
@@ -82,7 +84,7 @@ impl RealNode {
         let kubeconfig = cluster.kubeconfig();
         let kubeconfig = kubeconfig.to_string_lossy();
         let flags = [&["--kubeconfig", &kubeconfig], flags].concat();
-        let node = Self::launched(state_folder(), Vec::new(), "private", &flags);
+        let node = Self::launched(state_folder(), Vec::new(), "private", &flags, None);
         let overlay = node.state().join("config.d/50-launcher.conf");
         wait::until("the launcher has a configuration", async || overlay.exists().then_some(())).await;
         let network = Path::new("/run/netns").join(node.id());
@@ -93,19 +95,39 @@ impl RealNode {
         node
     }
 
+    /// As [`RealNode::up_in`], in the cluster's own network: the API server and the node's pods reach each other.
+    pub async fn up_within(cluster: &Cluster, flags: &[&str]) -> Self {
+        let (kubeconfig, config) = (cluster.kubeconfig(), cluster.node_configuration());
+        let (kubeconfig, config) = (kubeconfig.to_string_lossy(), config.to_string_lossy());
+        let own = ["--kubeconfig", &kubeconfig, "--config", &config, "--network", "host"];
+        let flags = [&own[..], &["--node-ip", "203.0.113.10"], flags].concat();
+        let inside = Some(format!("/run/netns/{}", cluster.namespace()));
+        let node = Self::launched(state_folder(), Vec::new(), "private", &flags, inside);
+        node.healthy().await;
+        node.import_images();
+        node
+    }
+
     async fn start(runtime: &str, flags: &[&str]) -> Self {
         Self::start_in(state_folder(), Vec::new(), runtime, flags).await
     }
 
     async fn start_in(state: tempfile::TempDir, disks: Vec<Disk>, runtime: &str, flags: &[&str]) -> Self {
-        let node = Self::launched(state, disks, runtime, flags);
+        let node = Self::launched(state, disks, runtime, flags, None);
         node.healthy().await;
         node
     }
 
-    fn launched(state: tempfile::TempDir, disks: Vec<Disk>, runtime: &str, flags: &[&str]) -> Self {
+    fn launched(
+        state: tempfile::TempDir,
+        disks: Vec<Disk>,
+        runtime: &str,
+        flags: &[&str],
+        inside: Option<String>,
+    ) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut node = Self { state, launcher: None, runtime: runtime.to_owned(), flags, clean: true, disks };
+        let runtime = runtime.to_owned();
+        let mut node = Self { state, launcher: None, runtime, flags, inside, clean: true, disks };
         node.launch();
         node
     }
@@ -113,7 +135,15 @@ impl RealNode {
     /// Starts the launcher on the node's state folder.
     pub fn launch(&mut self) {
         let log = File::options().create(true).append(true).open(self.launcher_log()).expect("a log");
-        let child = Command::new(binary())
+        let mut command = match &self.inside {
+            Some(network) => {
+                let mut enter = Command::new("nsenter");
+                enter.arg(format!("--net={network}")).arg("--").arg(binary());
+                enter
+            }
+            None => Command::new(binary()),
+        };
+        let child = command
             .arg("up")
             .arg("--state")
             .arg(self.state())

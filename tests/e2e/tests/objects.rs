@@ -54,7 +54,7 @@ const NODE: Known = Known {
         ("metadata.creationTimestamp", STEP_3),
         ("metadata.resourceVersion", STEP_3),
         ("metadata.uid", STEP_3),
-        ("status.declaredFeatures", "for the scheduler: with the cluster (step 3)"),
+        ("status.declaredFeatures", "not all that the kubelet declares is built"),
         ("status.images", "for the scheduler: with the cluster (step 3)"),
         (
             "status.runtimeHandlers.[].features",

@@ -23,7 +23,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("bulkhead-model", vec!["bulkhead-base"]),
         ("bulkhead-imagetar", vec![]),
         ("bulkhead-policy", vec![]),
-        ("bulkhead-kubeapi", vec![]),
+        ("bulkhead-kubeapi", vec!["bulkhead-base"]),
         ("bulkhead-config", vec!["bulkhead-base", "bulkhead-model"]),
         ("bulkhead-cgroup", vec!["bulkhead-base"]),
         ("bulkhead-disk", vec![]),
@@ -40,7 +40,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         table.insert(name, service.clone());
     }
     // The others come to speak to the API server step by step.
-    for name in ["apigate", "statusd"] {
+    for name in ["apigate", "statusd", "syncd", "gateway", "volumed", "imaged"] {
         if let Some(service) = table.get_mut(name) {
             service.push("bulkhead-kubeapi");
         }

@@ -192,7 +192,7 @@ mod tests {
             ..Default::default()
         };
         let features = runtime_features_from_cri(&status);
-        assert!(features.supplemental_groups_policy && features.recursive_read_only());
+        assert!(features.supplemental_groups_policy && features.recursive_read_only(""));
         assert_eq!(features.recursive_read_only.values().copied().collect::<Vec<_>>(), [true, false, false]);
         let told = runtime_features_from_wire(runtime_features_to_wire(&features));
         assert_eq!(told, features);

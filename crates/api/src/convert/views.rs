@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bulkhead_model::decision::{Decision, Stage, Waiting};
+use bulkhead_model::decision::{Decision, Resize, ResizeStep, Stage, Waiting};
+use bulkhead_model::phase::Phase;
 use bulkhead_model::probe::{GrpcMode, Handler, HttpHeader, HttpScheme, ProbeKind, ProbeSpec};
 use bulkhead_model::probe_view::{BrokenProbe, ProbeView, ProbedContainer};
 use bulkhead_model::spec::{ContainerKind, RestartPolicy};
@@ -70,6 +71,9 @@ pub fn status_item_to_wire(item: &StatusItem) -> wire::StatusView {
         resources: Some(resources_to_wire(&view.resources)),
         decision: Some(decision_to_wire(&item.decision)),
         traceparent: item.traceparent.clone(),
+        conditions: view.conditions.clone().into_iter().collect(),
+        final_phase: view.final_phase.map(|phase| phase.as_str().to_owned()).unwrap_or_default(),
+        deleting: view.deleting,
     }
 }
 
@@ -108,6 +112,9 @@ pub fn status_item_from_wire(item: wire::StatusView) -> Result<StatusItem, WireE
         qos_class: item.qos_class,
         containers: containers.collect::<Result<_, _>>()?,
         readiness_gates: item.readiness_gates,
+        conditions: item.conditions.into_iter().collect(),
+        final_phase: Phase::parse(&item.final_phase).filter(|phase| phase.is_final()),
+        deleting: item.deleting,
         resources: resources_from_wire(item.resources),
     };
     Ok(StatusItem { view, decision: decision_from_wire(decision), traceparent: item.traceparent })
@@ -300,6 +307,8 @@ fn decision_to_wire(decision: &Decision) -> wire::Decision {
         messages: decision.messages.clone().into_iter().collect(),
         in_post_start: decision.in_post_start.iter().cloned().collect(),
         disrupted: decision.disrupted,
+        cleared: decision.cleared,
+        resize: resize_to_wire(&decision.resize),
     }
 }
 
@@ -314,6 +323,40 @@ fn decision_from_wire(decision: wire::Decision) -> Decision {
         messages: decision.messages.into_iter().collect(),
         in_post_start: decision.in_post_start.into_iter().collect(),
         disrupted: decision.disrupted,
+        cleared: decision.cleared,
+        resize: decision.resize.map(resize_from_wire).unwrap_or_default(),
+    }
+}
+
+fn resize_to_wire(resize: &Resize) -> Option<wire::Resize> {
+    if *resize == Resize::default() {
+        return None;
+    }
+    let step = |step: &ResizeStep| wire::ResizeStep {
+        reason: step.reason.clone(),
+        message: step.message.clone(),
+        generation: step.generation,
+    };
+    Some(wire::Resize {
+        pending: resize.pending.as_ref().map(step),
+        progress: resize.progress.as_ref().map(step),
+        applied: resize.applied.iter().map(|(name, own)| (name.clone(), resources_to_wire(own))).collect(),
+        applied_total: resize.applied_total.as_ref().map(resources_to_wire),
+    })
+}
+
+fn resize_from_wire(resize: wire::Resize) -> Resize {
+    let step = |step: wire::ResizeStep| ResizeStep {
+        reason: step.reason,
+        message: step.message,
+        generation: step.generation,
+    };
+    let applied = resize.applied.into_iter();
+    Resize {
+        pending: resize.pending.map(step),
+        progress: resize.progress.map(step),
+        applied: applied.map(|(name, own)| (name, resources_from_wire(Some(own)))).collect(),
+        applied_total: resize.applied_total.map(|total| resources_from_wire(Some(total))),
     }
 }
 
@@ -351,6 +394,7 @@ fn kind_to_wire(kind: ContainerKind) -> wire::ContainerKind {
         ContainerKind::App => wire::ContainerKind::App,
         ContainerKind::Init => wire::ContainerKind::Init,
         ContainerKind::Sidecar => wire::ContainerKind::Sidecar,
+        ContainerKind::Ephemeral => wire::ContainerKind::Ephemeral,
     }
 }
 
@@ -359,6 +403,7 @@ fn kind_from_wire(kind: wire::ContainerKind) -> ContainerKind {
         wire::ContainerKind::App => ContainerKind::App,
         wire::ContainerKind::Init => ContainerKind::Init,
         wire::ContainerKind::Sidecar => ContainerKind::Sidecar,
+        wire::ContainerKind::Ephemeral => ContainerKind::Ephemeral,
     }
 }
 

@@ -154,8 +154,8 @@ fn faults_name_the_flag() {
             "--cgroup-driver: field cgroupDriver: this release of bulkhead implements only cgroupfs; remove it or set it to that",
         ),
         (
-            "--event-burst=7",
-            "--event-burst: field eventBurst: this release of bulkhead does not implement it; remove it or set it to its default 100",
+            "--kube-api-burst=7",
+            "--kube-api-burst: field kubeAPIBurst: this release of bulkhead does not implement it; remove it or set it to its default 100",
         ),
         (
             "--lock-file=/run/lock/kubelet.lock",

@@ -154,8 +154,8 @@ fn faults_are_told_with_file_line_and_field() {
             "a:3:1: field cgroupDriver: this release of bulkhead implements only cgroupfs; remove it or set it to that",
         ),
         (
-            &["authentication:\n  x509:\n    clientCAFile: /ca\n"],
-            "a:5:5: field authentication.x509.clientCAFile: this release of bulkhead does not implement it; remove it (by default it is not set)",
+            &["logging:\n  options:\n    text:\n      splitStream: true\n"],
+            "a:6:7: field logging.options.text.splitStream: this release of bulkhead does not implement it; remove it (by default it is not set)",
         ),
         (
             &["enforceNodeAllocatable: []\n"],
@@ -204,10 +204,10 @@ fn a_fault_does_not_hide_behind_a_later_text() {
 
 #[test]
 fn all_problems_are_told_in_one_error() {
-    let error = parse_all(&["maxPods: -1\nsyncFrequency: -1s\nserverTLSBootstrap: true\n"]).unwrap_err();
+    let error = parse_all(&["maxPods: -1\nsyncFrequency: -1s\nprotectKernelDefaults: true\n"]).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("the kubelet configuration cannot be used: 3 problems\n  a:"), "{text}");
-    for field in ["maxPods", "syncFrequency", "serverTLSBootstrap"] {
+    for field in ["maxPods", "syncFrequency", "protectKernelDefaults"] {
         assert!(text.contains(&format!("field {field}: ")), "{text}");
     }
     let many: String = (0..200).map(|number| format!("{{lowest: {number}, highest: x}}, ")).collect();

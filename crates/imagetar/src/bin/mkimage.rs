@@ -1,4 +1,5 @@
-//! `mkimage busybox|pause --ref NAME:TAG... --out FILE PROGRAM`: the standard images, for scripts.
+//! `mkimage busybox|pause --ref NAME:TAG... --out FILE PROGRAM`: the standard images, for scripts; with options they hold and
+//! run more.
 //!
 //! Prints the image id. The archive is complete before FILE is touched.
 
@@ -9,7 +10,8 @@ use std::process::{Command, ExitCode};
 
 use bulkhead_imagetar::{Error, Image, ImageBuilder, standard};
 
-const USAGE: &str = "usage: mkimage busybox|pause --ref NAME:TAG [--ref NAME:TAG]... --out FILE PROGRAM";
+const USAGE: &str = "usage: mkimage busybox|pause --ref NAME:TAG [--ref NAME:TAG]... --out FILE [--add FILE:PATH[:MODE]]... \
+                     [--link PATH:TARGET]... [--entrypoint WORD]... [--cmd WORD]... [--user USER] PROGRAM";
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -34,6 +36,23 @@ struct Wanted {
     references: Vec<String>,
     out: PathBuf,
     program: PathBuf,
+    more: More,
+}
+
+/// What is laid over the standard image; what is empty changes nothing.
+#[derive(Default)]
+struct More {
+    files: Vec<Added>,
+    links: Vec<(String, String)>,
+    entrypoint: Vec<String>,
+    cmd: Vec<String>,
+    user: Option<String>,
+}
+
+struct Added {
+    from: PathBuf,
+    to: String,
+    mode: u32,
 }
 
 fn main() -> ExitCode {
@@ -58,11 +77,23 @@ fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Failure> {
         Some("pause") => Kind::Pause,
         _ => return Err(Failure::Usage),
     };
-    let (mut references, mut out, mut program) = (Vec::new(), None, None);
+    let (mut references, mut out, mut program, mut more) = (Vec::new(), None, None, More::default());
     while let Some(word) = words.next() {
+        let mut text = || words.next().and_then(|value| value.into_string().ok()).ok_or(Failure::Usage);
         if word == "--ref" {
-            let reference = words.next().and_then(|value| value.into_string().ok());
-            references.push(reference.ok_or(Failure::Usage)?);
+            references.push(text()?);
+        } else if word == "--add" {
+            more.files.push(added(&text()?).ok_or(Failure::Usage)?);
+        } else if word == "--link" {
+            let link = text()?;
+            let (path, target) = link.split_once(':').ok_or(Failure::Usage)?;
+            more.links.push((path.to_owned(), target.to_owned()));
+        } else if word == "--entrypoint" {
+            more.entrypoint.push(text()?);
+        } else if word == "--cmd" {
+            more.cmd.push(text()?);
+        } else if word == "--user" && more.user.is_none() {
+            more.user = Some(text()?);
         } else if word == "--out" && out.is_none() {
             out = Some(PathBuf::from(words.next().ok_or(Failure::Usage)?));
         } else if program.is_none() && !word.to_string_lossy().starts_with('-') {
@@ -76,7 +107,15 @@ fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Failure> {
     if references.is_empty() {
         return Err(Failure::Usage);
     }
-    Ok(Wanted { kind, references, out, program })
+    Ok(Wanted { kind, references, out, program, more })
+}
+
+/// `FILE:PATH` or `FILE:PATH:MODE`, the mode in octal.
+fn added(text: &str) -> Option<Added> {
+    let mut parts = text.split(':');
+    let (from, to) = (parts.next()?.into(), parts.next()?.to_owned());
+    let mode = parts.next().map_or(Ok(0o755), |mode| u32::from_str_radix(mode, 8)).ok()?;
+    parts.next().is_none().then_some(Added { from, to, mode })
 }
 
 fn make(wanted: &Wanted) -> Result<Image, Failure> {
@@ -90,9 +129,26 @@ fn make(wanted: &Wanted) -> Result<Image, Failure> {
 
 fn builder(wanted: &Wanted) -> Result<ImageBuilder, Failure> {
     let references = wanted.references.iter().cloned();
-    Ok(match wanted.kind {
+    let mut image = match wanted.kind {
         Kind::Busybox => standard::busybox(references, &wanted.program, applets(&wanted.program)?)?,
         Kind::Pause => standard::pause(references, &wanted.program)?,
+    };
+    let More { files, links, entrypoint, cmd, user } = &wanted.more;
+    for Added { from, to, mode } in files {
+        image = image.file(to, *mode, from.as_path());
+    }
+    for (path, target) in links {
+        image = image.symlink(path, target);
+    }
+    if !entrypoint.is_empty() {
+        image = image.entrypoint(entrypoint);
+    }
+    if !cmd.is_empty() {
+        image = image.cmd(cmd);
+    }
+    Ok(match user {
+        Some(user) => image.user(user),
+        None => image,
     })
 }
 
@@ -142,6 +198,21 @@ mod tests {
     }
 
     #[test]
+    fn an_image_holds_and_runs_what_it_is_told_to() {
+        let line = "busybox --ref a:1 --out o --add /f:/t --add /g:/u:4755 --link /l:t --entrypoint /t \
+                    --cmd a --cmd --cmd --user 1000 /p";
+        let more = parse(words(line)).unwrap().more;
+        let files: Vec<_> = more.files.iter().map(|file| (file.to.as_str(), file.mode)).collect();
+        assert_eq!(files, [("/t", 0o755), ("/u", 0o4755)]);
+        assert_eq!(more.links, [("/l".to_owned(), "t".to_owned())]);
+        assert_eq!(
+            (more.entrypoint, more.cmd),
+            (vec!["/t".to_owned()], vec!["a".to_owned(), "--cmd".to_owned()])
+        );
+        assert_eq!(more.user.as_deref(), Some("1000"));
+    }
+
+    #[test]
     fn refuses_what_is_incomplete_or_unknown() {
         let lines = [
             "",
@@ -153,6 +224,11 @@ mod tests {
             "pause --ref a:1 --out o --out o /p",
             "pause /p --out o --ref",
             "pause --ref a:1 --out o --help",
+            "pause --ref a:1 --out o --add /f /p",
+            "pause --ref a:1 --out o --add /f:/t:9 /p",
+            "pause --ref a:1 --out o --add /f:/t:755:x /p",
+            "pause --ref a:1 --out o --link /l /p",
+            "pause --ref a:1 --out o --user a --user b /p",
         ];
         for line in lines {
             assert!(matches!(parse(words(line)), Err(Failure::Usage)), "{line}");

@@ -52,7 +52,8 @@ fn one(context: &Context<'_>, container: &SpecContainer<'_>, work: &mut Work) {
             None => work.kept += 1,
             Some((reason, since)) => {
                 // A new definition is a new container, whatever the policy says about the old one's end.
-                let restart = policy != RestartPolicy::Never || reason == KillReason::DefinitionChanged;
+                let renewed = matches!(reason, KillReason::DefinitionChanged | KillReason::Resized);
+                let restart = policy != RestartPolicy::Never || renewed;
                 let then = if restart { AfterKill::Restart } else { AfterKill::Nothing };
                 work.kill.push(ContainerKill::new(newest, reason, then));
                 if restart {

@@ -35,7 +35,7 @@ pub(super) fn plan(context: &Context<'_>, actions: &mut PodActions) -> Progress 
     for (index, container) in context.containers.iter().enumerate() {
         let is_passed = index < passed;
         let gate = match container.kind {
-            ContainerKind::App => break,
+            ContainerKind::App | ContainerKind::Ephemeral => break,
             ContainerKind::Init if is_passed => Gate::Open,
             ContainerKind::Init => init(context, container, actions),
             ContainerKind::Sidecar => sidecar(context, container, actions),

@@ -7,6 +7,7 @@ use super::*;
 use crate::probe::Health;
 use crate::runtime::ContainerState::{self, Created, Exited, Running, Unknown};
 
+mod ephemeral;
 mod rules;
 mod simulation;
 mod start_order;
@@ -81,6 +82,8 @@ struct World {
     stage: Stage,
     probes: BTreeMap<String, ProbeResults>,
     hashes: BTreeMap<String, u32>,
+    ephemeral_ran: BTreeSet<String>,
+    resized: BTreeSet<String>,
     now: Timestamp,
 }
 
@@ -89,7 +92,16 @@ impl World {
         let mut runtime = RuntimePod { sandboxes, containers, ..Default::default() };
         runtime.sort();
         let hashes = spec::containers(&pod).iter().map(|c| (c.name().to_owned(), 1)).collect();
-        Self { pod, runtime, stage: Stage::Syncing, probes: BTreeMap::new(), hashes, now: at(1000) }
+        Self {
+            pod,
+            runtime,
+            stage: Stage::Syncing,
+            probes: BTreeMap::new(),
+            hashes,
+            ephemeral_ran: BTreeSet::new(),
+            resized: BTreeSet::new(),
+            now: at(1000),
+        }
     }
 
     /// With one ready sandbox, number 0.
@@ -114,6 +126,8 @@ impl World {
             stage: self.stage,
             probes: &self.probes,
             hashes: &self.hashes,
+            ephemeral_ran: &self.ephemeral_ran,
+            resized: &self.resized,
             now: self.now,
         })
     }

@@ -43,7 +43,10 @@ fn container(env: Vec<ApiEnvVar>) -> Container {
 }
 
 fn made(env: Vec<ApiEnvVar>) -> Result<Vec<(String, String)>, EnvError> {
-    let container = container(env);
+    made_with(&container(env), &EnvObjects::default())
+}
+
+fn made_with(container: &Container, objects: &EnvObjects) -> Result<Vec<(String, String)>, EnvError> {
     let pod = Pod {
         metadata: ObjectMeta {
             name: Some("p".into()),
@@ -76,7 +79,8 @@ fn made(env: Vec<ApiEnvVar>) -> Result<Vec<(String, String)>, EnvError> {
         allocatable_cpu: Quantity::from_milli(1900),
         allocatable_memory: Quantity::parse("7Gi").unwrap(),
     };
-    Ok(container_env(&container, &facts)?.into_iter().map(|var| (var.name, var.value)).collect())
+    let text = |value: Vec<u8>| String::from_utf8(value).unwrap();
+    Ok(container_env(container, &facts, objects)?.into_iter().map(|v| (v.name, text(v.value))).collect())
 }
 
 #[test]
@@ -232,25 +236,113 @@ fn resources_in_units_of_the_divisor_rounded_up() {
     }
 }
 
-#[test]
-fn what_needs_the_api_or_cannot_be_is_named() {
-    let sources = [
-        (
-            "configMapKeyRef",
-            EnvVarSource { config_map_key_ref: Some(ConfigMapKeySelector::default()), ..Default::default() },
-        ),
-        (
-            "secretKeyRef",
-            EnvVarSource { secret_key_ref: Some(SecretKeySelector::default()), ..Default::default() },
-        ),
-        ("fileKeyRef", EnvVarSource { file_key_ref: Some(FileKeySelector::default()), ..Default::default() }),
-    ];
-    for (kind, source) in sources {
-        let error = made(vec![from("KEY", source)]).unwrap_err().to_string();
-        assert!(error.contains("KEY") && error.contains(kind), "{error}");
+fn values(list: &[(&str, &[u8])]) -> Option<Values> {
+    Some(Values(list.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect()))
+}
+
+fn objects() -> EnvObjects {
+    EnvObjects {
+        config_maps: BTreeMap::from([
+            ("cm".to_owned(), values(&[("A", b"1"), ("app.x", b"2"), ("1bad", b"3"), ("X", b"cm")])),
+            ("none".to_owned(), None),
+        ]),
+        secrets: BTreeMap::from([("s".to_owned(), values(&[("k", b"hunter2"), ("nul", b"a\0"), ("X", b"s")]))]),
+        services: BTreeMap::from([("X".to_owned(), "svc".to_owned()), ("SVC_PORT".to_owned(), "80".to_owned())]),
     }
+}
+
+fn env_from(container: &mut Container, config_map: &str, secret: &str, prefix: &str, optional: bool) {
+    use k8s_openapi::api::core::v1::{ConfigMapEnvSource, SecretEnvSource};
+    let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    let source = EnvFromSource {
+        config_map_ref: named(config_map).map(|name| ConfigMapEnvSource { name, optional: Some(optional) }),
+        secret_ref: named(secret).map(|name| SecretEnvSource { name, optional: Some(optional) }),
+        prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
+    };
+    container.env_from.get_or_insert_default().push(source);
+}
+
+fn key(name: &str, kind: &str, object: &str, key: &str, optional: bool) -> ApiEnvVar {
+    let (object, key, optional) = (object.to_owned(), key.to_owned(), Some(optional));
+    let source = match kind {
+        "configmap" => EnvVarSource {
+            config_map_key_ref: Some(ConfigMapKeySelector { name: object, key, optional }),
+            ..Default::default()
+        },
+        _ => EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector { name: object, key, optional }),
+            ..Default::default()
+        },
+    };
+    from(name, source)
+}
+
+#[test]
+fn services_then_env_from_in_order_then_env_and_the_last_one_wins() {
+    // Known fault M1.
+    let mut c = container(vec![var("B", "$(A)-$(app.x)-$(SVC_PORT)"), key("PW", "secret", "s", "k", false)]);
+    env_from(&mut c, "cm", "", "", false);
+    env_from(&mut c, "cm", "", "P_", false);
+    let seen: BTreeMap<_, _> = made_with(&c, &objects()).unwrap().into_iter().collect();
+    for (name, value) in [
+        ("A", "1"),
+        ("app.x", "2"),
+        ("1bad", "3"),
+        ("P_A", "1"),
+        ("X", "cm"),
+        ("B", "1-2-80"),
+        ("PW", "hunter2"),
+        ("SVC_PORT", "80"),
+    ] {
+        assert_eq!(seen.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    c.env.get_or_insert_default().push(var("X", "env"));
+    let seen: BTreeMap<_, _> = made_with(&c, &objects()).unwrap().into_iter().collect();
+    assert_eq!(seen["X"], "env");
+    // A value of an object is what it is.
+    let mut odd = objects();
+    odd.config_maps.insert("cm".to_owned(), values(&[("A", b"$(X)")]));
+    let seen: BTreeMap<_, _> = made_with(&c, &odd).unwrap().into_iter().collect();
+    assert_eq!(seen["A"], "$(X)");
+}
+
+#[test]
+fn what_an_object_has_not_is_named_as_the_kubelet_does() {
+    for (variable, expected) in [
+        (key("V", "configmap", "none", "k", false), "configmap \"none\" not found"),
+        (key("V", "secret", "other", "k", false), "secret \"other\" not found"),
+        (key("V", "configmap", "cm", "k", false), "couldn't find key k in ConfigMap ns/cm"),
+        (key("V", "secret", "s", "z", false), "couldn't find key z in Secret ns/s"),
+        (key("V", "secret", "s", "nul", false), "container `c`: the value of variable `V` holds a NUL byte"),
+    ] {
+        assert_eq!(made_with(&container(vec![variable]), &objects()).unwrap_err().to_string(), expected);
+    }
+    for variable in [
+        key("V", "configmap", "none", "k", true),
+        key("V", "secret", "s", "z", true),
+    ] {
+        let c = container(vec![variable]);
+        assert_eq!(env_needs(&c).config_maps.len() + env_needs(&c).secrets.len(), 1);
+        assert_eq!(made_with(&c, &EnvObjects::default()).unwrap(), [], "no variable at all");
+    }
+    for (config_map, secret) in [("none", ""), ("", "none")] {
+        let mut c = container(vec![]);
+        env_from(&mut c, config_map, secret, "", true);
+        assert_eq!(made_with(&c, &EnvObjects::default()).unwrap(), []);
+        env_from(&mut c, config_map, secret, "", false);
+        assert!(matches!(made_with(&c, &EnvObjects::default()), Err(EnvError::NoObject { .. })));
+    }
+    // A NUL in a whole object names its key.
     let mut c = container(vec![]);
-    c.env_from = Some(vec![EnvFromSource::default()]);
+    env_from(&mut c, "", "s", "", false);
+    assert!(matches!(made_with(&c, &objects()), Err(EnvError::Nul { name, .. }) if name == "nul"));
+}
+
+#[test]
+fn bytes_that_are_no_text_reach_the_process_and_no_argument() {
+    let mut raw = objects();
+    raw.secrets.insert("s".to_owned(), values(&[("k", &[0xff, b'x'])]));
+    let c = container(vec![key("RAW", "secret", "s", "k", false), var("B", "<$(RAW)>")]);
     let pod = Pod::default();
     let facts = PodFacts {
         pod: &pod,
@@ -260,7 +352,17 @@ fn what_needs_the_api_or_cannot_be_is_named() {
         allocatable_cpu: Quantity::ZERO,
         allocatable_memory: Quantity::ZERO,
     };
-    assert!(container_env(&c, &facts).unwrap_err().to_string().contains("envFrom"));
+    let env = container_env(&c, &facts, &raw).unwrap();
+    assert_eq!(env.iter().find(|var| var.name == "B").unwrap().value, [b'<', 0xff, b'x', b'>']);
+    let args = Container { args: Some(vec!["$(RAW)".into()]), ..c };
+    assert!(matches!(container_command(&args, &env), Err(EnvError::NotText { .. })));
+}
+
+#[test]
+fn what_cannot_be_is_named() {
+    let source = EnvVarSource { file_key_ref: Some(FileKeySelector::default()), ..Default::default() };
+    let error = made(vec![from("KEY", source)]).unwrap_err().to_string();
+    assert!(error.contains("KEY") && error.contains("fileKeyRef"), "{error}");
 
     let nul = EnvError::Nul { container: "c".into(), name: "Z".into() };
     assert_eq!(made(vec![var("Z", "a\0b")]), Err(nul.clone()));

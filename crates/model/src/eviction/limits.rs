@@ -70,6 +70,7 @@ impl LocalLimits {
                     highest = highest.max(sidecars);
                 }
                 ContainerKind::Init => highest = highest.max(sum(limit, sidecars)),
+                ContainerKind::Ephemeral => {}
             }
         }
         Self { empty_dirs: empty_dirs.collect(), pod: any.then(|| running.max(highest)), containers }

@@ -131,6 +131,31 @@ pub fn pod_cgroup(pod: &Pod, settings: &CgroupSettings) -> PodCgroup {
     }
 }
 
+/// What [`pod_cgroup`] would be without the pod's overhead: for the runtime, which knows what it needs itself.
+pub fn bare_cgroup(pod: &Pod, settings: &CgroupSettings) -> PodCgroup {
+    if pod.spec.as_ref().is_none_or(|spec| spec.overhead.is_none()) {
+        return pod_cgroup(pod, settings);
+    }
+    let mut pod = pod.clone();
+    if let Some(spec) = &mut pod.spec {
+        spec.overhead = None;
+    }
+    pod_cgroup(&pod, settings)
+}
+
+/// The pod's overhead alone.
+pub fn overhead_cgroup(pod: &Pod, settings: &CgroupSettings) -> PodCgroup {
+    let overhead = Amounts::read(pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref()));
+    let cpu = overhead.cpu.filter(|_| settings.enforce_cpu_limits);
+    PodCgroup {
+        cpu_shares: overhead.cpu.map_or(0, |cpu| cpu_shares(cpu.milli_value())),
+        cpu_quota_us: cpu.and_then(|cpu| cpu_quota_us(cpu.milli_value(), settings.cpu_period_us)),
+        cpu_period_us: settings.cpu_period_us,
+        memory_limit_bytes: overhead.memory.map(|memory| memory.value()).filter(|bytes| *bytes > 0),
+        pids_limit: None,
+    }
+}
+
 /// The cgroup of one container of `pod`.
 pub fn container_cgroup(pod: &Pod, container: &Container, settings: &CgroupSettings) -> ContainerCgroup {
     let Resources { requests, limits } = super::container(container);
@@ -203,6 +228,21 @@ mod tests {
         pids_limit: Some(1024),
         memory_capacity_bytes: 8 << 30,
     };
+
+    #[test]
+    fn overhead_stands_beside_what_containers_ask_for() {
+        let mut p = pod(vec![container("cpu=500m", "cpu=1,memory=64Mi")], vec![]);
+        p.spec.as_mut().unwrap().overhead = list("cpu=250m,memory=16Mi");
+        let figures = |cgroup: PodCgroup| {
+            (cgroup.cpu_shares, cgroup.cpu_quota_us, cgroup.memory_limit_bytes.map(|bytes| bytes >> 20))
+        };
+        assert_eq!(figures(pod_cgroup(&p, &SETTINGS)), (768, Some(125_000), Some(80)));
+        assert_eq!(figures(bare_cgroup(&p, &SETTINGS)), (512, Some(100_000), Some(64)));
+        assert_eq!(figures(overhead_cgroup(&p, &SETTINGS)), (256, Some(25_000), Some(16)));
+        p.spec.as_mut().unwrap().overhead = None;
+        assert_eq!(bare_cgroup(&p, &SETTINGS), pod_cgroup(&p, &SETTINGS));
+        assert_eq!(figures(overhead_cgroup(&p, &SETTINGS)), (0, None, None));
+    }
 
     #[test]
     fn shares_quota_and_weight() {

@@ -3,15 +3,20 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
 use super::{Context, activity, time};
+use crate::decision::ResizeStep;
 use crate::phase::{Activity, Phase};
 use crate::spec::ContainerKind;
-use crate::status_view::ContainerView;
+use crate::status_view::{ContainerView, StatusView};
 
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
+/// KEP 1287: a change of resources that the node did not accept.
+const RESIZE_PENDING: &str = "PodResizePending";
+/// KEP 1287: one that it did, and that is being made.
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// KEP 3329.
 const DISRUPTION: &str = "DisruptionTarget";
 
@@ -40,12 +45,20 @@ pub(super) fn conditions(
     statuses: &[ContainerStatus],
 ) -> Vec<PodCondition> {
     let previous = context.previous.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ours = [READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED];
+    let ours = [
+        READY_TO_START,
+        INITIALIZED,
+        READY,
+        CONTAINERS_READY,
+        SCHEDULED,
+        RESIZE_PENDING,
+        RESIZE_IN_PROGRESS,
+    ];
     let mut conditions: Vec<PodCondition> =
         previous.iter().filter(|condition| !ours.contains(&condition.type_.as_str())).cloned().collect();
     let containers: Vec<_> = context.input.pod.containers.iter().zip(statuses).collect();
     let containers_ready = containers_ready(phase, &containers);
-    let ready = ready(&context.input.pod.readiness_gates, &conditions, &containers_ready);
+    let ready = ready(context.input.pod, &conditions, &containers_ready);
     let findings = [
         (READY_TO_START, ready_to_start(context)),
         (INITIALIZED, initialized(phase, &containers)),
@@ -54,6 +67,12 @@ pub(super) fn conditions(
         (SCHEDULED, Finding::yes()),
     ];
     conditions.extend(findings.map(|(type_, finding)| condition(context, previous, type_, finding)));
+    let resize = &context.input.decision.resize;
+    for (type_, step) in [(RESIZE_PENDING, &resize.pending), (RESIZE_IN_PROGRESS, &resize.progress)] {
+        if let Some(step) = step.as_ref().filter(|_| !phase.is_final()) {
+            conditions.push(resized(context, previous, type_, step));
+        }
+    }
     // Once told it stays, with those of others.
     let told = conditions.iter().any(|condition| condition.type_ == DISRUPTION);
     if let Some(why) = context.input.decision.failed.as_ref().filter(|_| context.input.decision.disrupted)
@@ -93,6 +112,17 @@ fn condition(
     }
 }
 
+/// It is there as long as it holds.
+fn resized(context: &Context<'_>, previous: &[PodCondition], type_: &str, step: &ResizeStep) -> PodCondition {
+    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    PodCondition {
+        reason: text(&step.reason),
+        message: text(&step.message),
+        observed_generation: Some(step.generation).filter(|generation| *generation > 0),
+        ..condition(context, previous, type_, Finding::yes())
+    }
+}
+
 /// KEP 3085: the sandbox stands and has its network.
 fn ready_to_start(context: &Context<'_>) -> Finding {
     let host_network = context.input.pod.host_network;
@@ -119,7 +149,7 @@ fn initialized(phase: Phase, containers: &[(&ContainerView, &ContainerStatus)]) 
         .filter(|(view, status)| match view.kind {
             ContainerKind::Init => !status.ready,
             ContainerKind::Sidecar => status.started != Some(true),
-            ContainerKind::App => false,
+            ContainerKind::App | ContainerKind::Ephemeral => false,
         })
         .map(|(view, _)| view.name.as_str())
         .collect();
@@ -140,7 +170,7 @@ fn containers_ready(phase: Phase, containers: &[(&ContainerView, &ContainerStatu
     }
     let unready: Vec<&str> = containers
         .iter()
-        .filter(|(view, status)| view.kind != ContainerKind::Init && !status.ready)
+        .filter(|(view, status)| counts_for_readiness(view.kind) && !status.ready)
         .map(|(view, _)| view.name.as_str())
         .collect();
     if unready.is_empty() {
@@ -149,21 +179,26 @@ fn containers_ready(phase: Phase, containers: &[(&ContainerView, &ContainerStatu
     Finding::no("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" ")))
 }
 
+fn counts_for_readiness(kind: ContainerKind) -> bool {
+    matches!(kind, ContainerKind::App | ContainerKind::Sidecar)
+}
+
 /// KEP 580: every gate's condition has to be True as well.
-fn ready(gates: &[String], conditions: &[PodCondition], containers_ready: &Finding) -> Finding {
+fn ready(pod: &StatusView, conditions: &[PodCondition], containers_ready: &Finding) -> Finding {
     if !containers_ready.holds {
         return containers_ready.clone();
     }
-    let closed: Vec<String> = gates
-        .iter()
-        .filter_map(|gate| match conditions.iter().find(|condition| condition.type_ == *gate) {
-            None => Some(format!("corresponding condition of pod readiness gate \"{gate}\" does not exist.")),
-            Some(condition) if condition.status != "True" => Some(format!(
-                "the status of pod readiness gate \"{gate}\" is not \"True\", but {}",
-                condition.status
-            )),
-            Some(_) => None,
-        })
-        .collect();
+    let told = |gate: &String| {
+        let published = || Some(conditions.iter().find(|condition| condition.type_ == *gate)?.status.as_str());
+        pod.conditions.get(gate).map(String::as_str).or_else(published)
+    };
+    let closed = pod.readiness_gates.iter().filter_map(|gate| match told(gate) {
+        None => Some(format!("corresponding condition of pod readiness gate \"{gate}\" does not exist.")),
+        Some("True") => None,
+        Some(status) => {
+            Some(format!("the status of pod readiness gate \"{gate}\" is not \"True\", but {status}"))
+        }
+    });
+    let closed: Vec<String> = closed.collect();
     if closed.is_empty() { Finding::yes() } else { Finding::no("ReadinessGatesNotReady", closed.join(", ")) }
 }

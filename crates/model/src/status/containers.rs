@@ -33,10 +33,16 @@ fn container_status(context: &Context<'_>, view: &ContainerView) -> ContainerSta
         (None, Some(previous)) => forgotten(context, view, previous),
         (None, None) => waiting_status(context, view),
     };
+    let volume_mounts = mounts(context, view, previous);
+    if view.kind == ContainerKind::Ephemeral {
+        // Nothing waits for it and nothing is set aside for it.
+        return ContainerStatus { ready: false, started: None, volume_mounts, ..status };
+    }
+    let applied = context.input.decision.resize.applied.get(&view.name).unwrap_or(&view.resources);
     ContainerStatus {
-        resources: Some(resources(&view.resources)),
+        resources: Some(resources(applied)),
         allocated_resources: allocated(&view.resources),
-        volume_mounts: mounts(context, view, previous),
+        volume_mounts,
         ..status
     }
 }

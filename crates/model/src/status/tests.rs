@@ -3,11 +3,13 @@ use crate::probe::Health;
 use crate::runtime::ContainerState::{self, Created, Exited, Running, Unknown};
 use crate::runtime::Sandbox;
 use crate::spec::RestartPolicy;
-use crate::status_view::{MountView, ProbePresence, ResourceView};
+use crate::status_view::{ContainerView, MountView, ProbePresence, ResourceView};
 
+mod ephemeral;
 mod facts;
 mod fixed_point;
 mod readiness;
+mod resize;
 mod states;
 
 /// Seconds since a fixed start.
@@ -15,18 +17,20 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
 
-/// `i` init container, `s*` sidecar; others are app containers. No probes.
+/// `i` init container, `s*` sidecar, `debug` ephemeral; others are app containers. No probes.
 fn view(policy: RestartPolicy, names: &[&str]) -> StatusView {
     let container = |text: &&str| {
         let name = text.trim_end_matches('*');
         let kind = match name {
             "i" | "j" => ContainerKind::Init,
+            "debug" => ContainerKind::Ephemeral,
             _ if name.len() < text.len() => ContainerKind::Sidecar,
             _ => ContainerKind::App,
         };
         let restart_policy = match kind {
             ContainerKind::Sidecar => RestartPolicy::Always,
             ContainerKind::Init if policy == RestartPolicy::Always => RestartPolicy::OnFailure,
+            ContainerKind::Ephemeral => RestartPolicy::Never,
             ContainerKind::Init | ContainerKind::App => policy,
         };
         ContainerView { name: name.into(), image: "bb:1".into(), kind, restart_policy, ..Default::default() }
@@ -148,8 +152,9 @@ fn phase_of(status: &PodStatus) -> &str {
 }
 
 fn of<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
-    let init = status.init_container_statuses.iter().flatten();
-    init.chain(status.container_statuses.iter().flatten()).find(|c| c.name == name).unwrap()
+    let lists =
+        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    lists.into_iter().flatten().flatten().find(|c| c.name == name).unwrap()
 }
 
 /// `running`, `waiting REASON` or `REASON CODE` of a state; empty for none.

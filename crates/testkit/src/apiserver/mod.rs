@@ -58,6 +58,8 @@ struct Shared {
     authority: Authority,
     world: Mutex<World>,
     changed: tokio::sync::watch::Sender<u64>,
+    /// One more for each watch that is open.
+    watches: Arc<()>,
     state: Mutex<State>,
 }
 
@@ -68,6 +70,10 @@ struct State {
     /// Prefix of a request line, and what it gets; `None`: no answer at all.
     faults: Vec<(String, Option<(u16, String)>)>,
     tokens: Vec<(String, String)>,
+    /// Tokens of service accounts that were given out.
+    tokens_given: u64,
+    /// User, verb and subresource of nodes that reviews allow.
+    rights: Vec<(String, String, String)>,
     connections: usize,
 }
 
@@ -104,12 +110,15 @@ impl FakeApiServer {
             arrived: Vec::new(),
             faults: Vec::new(),
             tokens: Vec::new(),
+            tokens_given: 0,
+            rights: Vec::new(),
             connections: 0,
         };
         let shared = Arc::new(Shared {
             authority,
             world: Mutex::default(),
             changed: tokio::sync::watch::channel(0).0,
+            watches: Arc::new(()),
             state: Mutex::new(state),
         });
         let stop = CancellationToken::new();
@@ -190,6 +199,26 @@ impl FakeApiServer {
         self.shared.state().tokens.push((token.to_owned(), user.to_owned()));
     }
 
+    /// Lets subject access reviews allow `user` this `verb` on this subresource of nodes; `*`: any.
+    pub fn allow(&self, user: &str, verb: &str, subresource: &str) {
+        let right = [user, verb, subresource].map(ToOwned::to_owned);
+        self.shared.state().rights.push(right.into());
+    }
+
+    /// Takes away everything that [`FakeApiServer::allow`] gave.
+    pub fn forbid_all(&self) {
+        self.shared.state().rights.clear();
+    }
+
+    /// Serves on this socket too, without TLS and to anybody: in place of apigate.
+    ///
+    /// # Panics
+    /// When the socket cannot be bound.
+    pub fn serve_at(&self, socket: &Path) {
+        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        serve::serve_at(socket, self.shared.clone(), stop);
+    }
+
     /// What it does about requests for certificates from now on; those that wait are looked at again.
     pub fn set_signer(&self, signer: Signer) {
         self.shared.state().signer = signer;
@@ -238,6 +267,11 @@ impl FakeApiServer {
     /// Those whose line begins with `prefix`.
     pub fn count(&self, prefix: &str) -> usize {
         self.shared.state().arrived.iter().filter(|arrived| arrived.line.starts_with(prefix)).count()
+    }
+
+    /// Watches that are open now.
+    pub fn watches(&self) -> usize {
+        Arc::strong_count(&self.shared.watches) - 1
     }
 
     /// Connections that were taken since the start.

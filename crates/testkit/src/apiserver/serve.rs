@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
@@ -50,16 +52,36 @@ pub(super) async fn serve(
     Ok(address)
 }
 
+/// Serves without TLS until `stop`.
+pub(super) fn serve_at(socket: &Path, shared: Arc<Shared>, stop: CancellationToken) {
+    let _ = std::fs::remove_file(socket);
+    let listener = UnixListener::bind(socket).expect("a socket");
+    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let connection = exchange(stream, "gate".to_owned(), shared.clone());
+            tokio::spawn(stop.clone().run_until_cancelled_owned(connection));
+        }
+    }));
+}
+
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let acceptor = TlsAcceptor::from(Arc::new(config(&shared)));
     let Ok(tls) = acceptor.accept(stream).await else { return };
     let user =
         tls.get_ref().1.peer_certificates().and_then(<[_]>::first).map(common_name).unwrap_or_default();
+    exchange(tls, user, shared).await;
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    user: String,
+    shared: Arc<Shared>,
+) {
     let service = service_fn(move |request| {
         let (shared, user) = (shared.clone(), user.clone());
         async move { Ok::<_, Infallible>(answer(shared, user, request).await) }
     });
-    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(tls), service).await;
+    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
 fn config(shared: &Shared) -> ServerConfig {
@@ -162,6 +184,7 @@ fn object(
         ("GET", true) => json_of(&shared.world().list(place, selector)),
         ("GET", false) => shared.world().get(&path).as_ref().map_or_else(missing, json_of),
         ("POST", true) => create(shared, place, sent),
+        ("POST", false) if place.subresource == "token" => return token(shared, place, sent),
         ("POST", false) => json_of(&sent),
         ("PUT", _) => {
             if shared.world().get(&path).is_none() {
@@ -181,12 +204,36 @@ fn object(
     answer
 }
 
+/// A token of a service account: its text says whose it is, and which one.
+fn token(shared: &Arc<Shared>, place: &Place, mut sent: Value) -> Response<Body> {
+    if shared.world().get(&place.path()).is_none() {
+        let kind = place.resource.as_str();
+        return failure(StatusCode::NOT_FOUND, &format!("{kind} {:?} not found", place.name));
+    }
+    let number = {
+        let mut state = shared.state();
+        state.tokens_given += 1;
+        state.tokens_given
+    };
+    let seconds = sent["spec"]["expirationSeconds"].as_u64().unwrap_or(3600);
+    sent["spec"]["expirationSeconds"] = json!(seconds);
+    let until = SystemClock.now() + Duration::from_secs(seconds);
+    let pod = sent["spec"]["boundObjectRef"]["name"].as_str().unwrap_or_default().to_owned();
+    let text = format!("{}/{}/{pod}/{number}", place.namespace, place.name);
+    sent["status"] = json!({"token": text, "expirationTimestamp": until.to_string()});
+    let mut response = json_of(&sent);
+    *response.status_mut() = StatusCode::CREATED;
+    response
+}
+
 fn create(shared: &Arc<Shared>, place: &Place, sent: Value) -> Response<Body> {
     let name = sent["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let place = Place { name, ..place.clone() };
     // Reviews have no name and are not kept.
     if place.name.is_empty() {
-        return json_of(&sent);
+        let mut response = json_of(&reviewed(shared, sent));
+        *response.status_mut() = StatusCode::CREATED;
+        return response;
     }
     if shared.world().get(&place.path()).is_some() {
         return failure(StatusCode::CONFLICT, "AlreadyExists");
@@ -197,6 +244,38 @@ fn create(shared: &Arc<Shared>, place: &Place, sent: Value) -> Response<Body> {
     let mut response = json_of(&made);
     *response.status_mut() = StatusCode::CREATED;
     response
+}
+
+/// A review with its answer.
+fn reviewed(shared: &Shared, mut review: Value) -> Value {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let state = shared.state();
+    match text(&review["kind"]).as_str() {
+        "TokenReview" => {
+            let token = text(&review["spec"]["token"]);
+            let user = state.tokens.iter().find(|(known, _)| *known == token).map(|(_, user)| user);
+            review["status"] = match user {
+                Some(user) => {
+                    let groups = ["system:authenticated"];
+                    json!({"authenticated": true, "user": {"username": user, "groups": groups}})
+                }
+                None => json!({"authenticated": false, "error": "unknown token"}),
+            };
+        }
+        "SubjectAccessReview" => {
+            let of = &review["spec"];
+            let resource = &of["resourceAttributes"];
+            let asked = [&of["user"], &resource["verb"], &resource["subresource"]].map(text);
+            let node = resource["resource"] == "nodes" && resource["name"] == "node-a";
+            let fits = |right: &(String, String, String)| {
+                let right = [&right.0, &right.1, &right.2];
+                right.iter().zip(&asked).all(|(right, asked)| *right == "*" || *right == asked)
+            };
+            review["status"] = json!({"allowed": node && state.rights.iter().any(fits)});
+        }
+        _ => {}
+    }
+    review
 }
 
 /// Does what the signer does about requests that wait.
@@ -250,13 +329,21 @@ fn watch(shared: Arc<Shared>, place: Place, query: &Query) -> Response<Body> {
     let selector = query.get("fieldSelector").to_owned();
     let bookmarks = query.get("allowWatchBookmarks") == "true";
     let mut version = query.get("resourceVersion").parse().unwrap_or_default();
+    // A list as a stream: what there is, then a bookmark that says so.
+    let mut initial = query.get("sendInitialEvents") == "true";
     let (sender, receiver) = mpsc::channel(16);
+    let open = shared.watches.clone();
     tokio::spawn(async move {
+        let _open = open;
         let mut changed = shared.changed.subscribe();
         loop {
             let (now, events) = {
                 let world = shared.world();
-                (world.version(), world.since(&place, &selector, version))
+                let events = match initial {
+                    true => Some(world.present(&place, &selector)),
+                    false => world.since(&place, &selector, version),
+                };
+                (world.version(), events)
             };
             let mut lines = Vec::new();
             match events {
@@ -274,7 +361,12 @@ fn watch(shared: Arc<Shared>, place: Place, query: &Query) -> Response<Body> {
             if version != u64::MAX {
                 version = now;
                 if bookmarks {
-                    lines.push(bookmark(&place, now));
+                    let mut bookmark = bookmark(&place, now);
+                    if std::mem::take(&mut initial) {
+                        bookmark["object"]["metadata"]["annotations"] =
+                            json!({"k8s.io/initial-events-end": "true"});
+                    }
+                    lines.push(bookmark);
                 }
             }
             for line in lines {
@@ -306,6 +398,7 @@ fn bookmark(place: &Place, version: u64) -> Value {
         "configmaps" => "ConfigMap",
         "secrets" => "Secret",
         "services" => "Service",
+        "clustertrustbundles" => "ClusterTrustBundle",
         other => other,
     };
     let object = json!({

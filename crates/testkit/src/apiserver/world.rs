@@ -127,6 +127,19 @@ impl World {
         })
     }
 
+    /// All that there is, as if it had come just now.
+    pub fn present(&self, place: &Place, selector: &str) -> Vec<Event> {
+        let found =
+            self.objects.iter().filter(|(path, object)| place.holds(path) && selected(object, selector));
+        let event = |(path, object): (&String, &Value)| Event {
+            version: self.version,
+            kind: "ADDED",
+            path: path.clone(),
+            object: object.clone(),
+        };
+        found.map(event).collect()
+    }
+
     /// What happened after `version`; `None`: that is forgotten.
     pub fn since(&self, place: &Place, selector: &str, version: u64) -> Option<Vec<Event>> {
         if version < self.forgotten {

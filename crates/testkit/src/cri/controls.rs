@@ -141,6 +141,11 @@ impl FakeRuntime {
         self.service.answer_exec(Arc::new(answerer));
     }
 
+    /// Where exec, attach and port-forward lead from now on: `BASE/exec/token` and the like, of a server of the test's own.
+    pub fn stream_at(&self, base: &str) {
+        self.service.stream_at(base.to_owned());
+    }
+
     /// Ends every stream of events without an error; clients can open new ones. What happened between is lost.
     pub fn cut_event_streams(&self) {
         self.service.cut_events();

@@ -76,6 +76,9 @@ pub enum Detail {
         timeout: i64,
     },
     PullImage(Box<v1::PullImageRequest>),
+    Exec(Box<v1::ExecRequest>),
+    Attach(Box<v1::AttachRequest>),
+    PortForward(v1::PortForwardRequest),
 }
 
 /// One call that arrived.

@@ -354,18 +354,40 @@ impl RuntimeService for Service {
     // What this runtime does not have.
 
     async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
-        self.refuse(&request, Method::Exec).await
+        let asked = request.get_ref();
+        let call = Call {
+            container_id: asked.container_id.clone(),
+            detail: Detail::Exec(Box::new(asked.clone())),
+            ..Call::new(Method::Exec)
+        };
+        self.run(&request, call, async |_| answer(v1::ExecResponse { url: self.streaming("exec")? })).await
     }
 
     async fn attach(&self, request: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
-        self.refuse(&request, Method::Attach).await
+        let asked = request.get_ref();
+        let call = Call {
+            container_id: asked.container_id.clone(),
+            detail: Detail::Attach(Box::new(asked.clone())),
+            ..Call::new(Method::Attach)
+        };
+        self.run(&request, call, async |_| answer(v1::AttachResponse { url: self.streaming("attach")? }))
+            .await
     }
 
     async fn port_forward(
         &self,
         request: Request<v1::PortForwardRequest>,
     ) -> Answer<v1::PortForwardResponse> {
-        self.refuse(&request, Method::PortForward).await
+        let asked = request.get_ref();
+        let call = Call {
+            sandbox_id: asked.pod_sandbox_id.clone(),
+            detail: Detail::PortForward(asked.clone()),
+            ..Call::new(Method::PortForward)
+        };
+        self.run(&request, call, async |_| {
+            answer(v1::PortForwardResponse { url: self.streaming("portforward")? })
+        })
+        .await
     }
 
     async fn checkpoint_container(

@@ -32,6 +32,8 @@ struct Shared {
     log: CallLog,
     script: Mutex<Script>,
     exec: Mutex<ExecAnswerer>,
+    /// Where the streaming server of a test is; empty: this runtime has none.
+    streaming: Mutex<String>,
     events: Mutex<broadcast::Sender<v1::ContainerEventResponse>>,
     /// Cancelled when the runtime goes away: calls that run end with UNAVAILABLE.
     life: Mutex<CancellationToken>,
@@ -47,6 +49,7 @@ impl Service {
             log: CallLog::default(),
             script: Mutex::default(),
             exec: Mutex::new(Arc::new(|_, _| Ok(ExecAnswer::default()))),
+            streaming: Mutex::default(),
             events: Mutex::new(broadcast::Sender::new(EVENTS)),
             life: Mutex::default(),
         }))
@@ -136,6 +139,18 @@ impl Service {
 
     pub(super) fn answer_exec(&self, answerer: ExecAnswerer) {
         *lock(&self.0.exec) = answerer;
+    }
+
+    pub(super) fn stream_at(&self, base: String) {
+        *lock(&self.0.streaming) = base;
+    }
+
+    /// Address of a stream of this kind.
+    pub(super) fn streaming(&self, kind: &str) -> Result<String, Status> {
+        match lock(&self.0.streaming).as_str() {
+            "" => Err(Status::unimplemented("there is no streaming server")),
+            base => Ok(format!("{base}/{kind}/token")),
+        }
     }
 
     pub(super) fn exec_answer(

@@ -7,4 +7,5 @@ mod credential;
 mod faults;
 mod kube;
 mod rights;
+mod serving;
 mod support;

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::time::timeout;
 
-use super::requests::Requests;
+use super::requests::{Kind, Requests, path};
 use super::route::{Of, Part, Route, route};
 use super::server::Port;
 use crate::error::{PeerError, why};
@@ -45,8 +45,10 @@ pub(crate) struct Front {
     pub(crate) requests: Requests,
 }
 
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+/// Content type of text.
+pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+/// Content type of a page.
+pub(crate) const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -57,7 +59,13 @@ const SUMMARY: Duration = Duration::from_secs(10);
 pub(crate) async fn answer<B>(front: &Front, port: Port, request: &Request<B>) -> Response<Body> {
     let uri = request.uri();
     let route = route(port, request.method(), uri.path(), uri.query().unwrap_or_default());
-    let _counted = front.requests.begin(request.method(), &route);
+    let kind = Kind { path: path(&route), long_running: false, server: "readonly" };
+    let _counted = front.requests.begin(request.method(), kind);
+    plain_route(front, route).await
+}
+
+/// Answers what the read-only port and the secured one have.
+pub(crate) async fn plain_route(front: &Front, route: Route) -> Response<Body> {
     match route {
         Route::Health(part) => health(front, part).await,
         Route::Pods => pods(front).await,
@@ -66,7 +74,7 @@ pub(crate) async fn answer<B>(front: &Front, port: Port, request: &Request<B>) -
         Route::Moved(to) => moved(to),
         Route::NotAllowed => {
             let text =
-                "405: not offered here; the read-only port answers GET of what can be read without rights\n";
+                "405: not offered here, or not for this method; what is only to be read is answered to GET\n";
             with_header(plain(StatusCode::METHOD_NOT_ALLOWED, text), ALLOW, HeaderValue::from_static("GET"))
         }
         Route::Missing => plain(StatusCode::NOT_FOUND, "404: there is no such path\n"),
@@ -206,7 +214,7 @@ fn no_statistics(why: String) -> PeerError {
     PeerError::Missing { process: "evictd", what: "the statistics", why }
 }
 
-fn missing(error: &PeerError) -> Response<Body> {
+pub(crate) fn missing(error: &PeerError) -> Response<Body> {
     plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", chain(error)))
 }
 
@@ -216,26 +224,26 @@ fn moved(to: &'static str) -> Response<Body> {
     with_header(response, LOCATION, HeaderValue::from_static(to))
 }
 
-fn json(body: Body) -> Response<Body> {
+pub(crate) fn json(body: Body) -> Response<Body> {
     respond(StatusCode::OK, JSON, body)
 }
 
-fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     // What others wrote (reasons) must not be taken for a page.
     with_header(respond(code, TEXT, whole(text)), X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
 }
 
-fn whole(text: impl Into<Bytes>) -> Body {
+pub(crate) fn whole(text: impl Into<Bytes>) -> Body {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-fn respond(code: StatusCode, content: HeaderValue, body: Body) -> Response<Body> {
+pub(crate) fn respond(code: StatusCode, content: HeaderValue, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     with_header(response, CONTENT_TYPE, content)
 }
 
-fn with_header(mut response: Response<Body>, name: HeaderName, value: HeaderValue) -> Response<Body> {
+pub(crate) fn with_header<B>(mut response: Response<B>, name: HeaderName, value: HeaderValue) -> Response<B> {
     response.headers_mut().insert(name, value);
     response
 }

@@ -12,6 +12,7 @@ use crate::config::Settings;
 pub struct Doors {
     pub(crate) healthz: Option<TcpListener>,
     pub(crate) read_only: Option<TcpListener>,
+    pub(crate) secured: Option<TcpListener>,
 }
 
 impl Doors {
@@ -23,6 +24,7 @@ impl Doors {
         Ok(Self {
             healthz: bind(settings.healthz, "healthz", "healthzBindAddress and healthzPort").await?,
             read_only: bind(settings.read_only, "the read-only server", "address and readOnlyPort").await?,
+            secured: bind(settings.secured, "the secured server", "address and port").await?,
         })
     }
 
@@ -34,6 +36,11 @@ impl Doors {
     /// Where the read-only server listens.
     pub fn read_only_address(&self) -> Option<SocketAddr> {
         self.read_only.as_ref()?.local_addr().ok()
+    }
+
+    /// Where the secured server listens.
+    pub fn secured_address(&self) -> Option<SocketAddr> {
+        self.secured.as_ref()?.local_addr().ok()
     }
 }
 
@@ -62,7 +69,9 @@ mod tests {
     #[tokio::test]
     async fn a_port_in_use_is_named_with_what_to_do() {
         let any = Some("127.0.0.1:0".parse().unwrap());
-        let mut settings = Settings { healthz: any, read_only: None, pod_logs_dir: "/nowhere".into() };
+        let config = bulkhead_config::KubeletConfiguration::default();
+        let all = Settings::new(&config, "node-a", std::path::Path::new("/nowhere"));
+        let mut settings = Settings { healthz: any, read_only: None, secured: None, ..all };
         let first = Doors::open(&settings).await.unwrap();
         assert_eq!(first.read_only_address(), None);
         let taken = first.healthz_address().unwrap();

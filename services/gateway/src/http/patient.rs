@@ -2,16 +2,40 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+/// How long a write may take to get on; changed while a connection stands. In milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience(Arc<AtomicU64>);
+
+impl Patience {
+    /// This long.
+    pub(crate) fn new(longest: Duration) -> Self {
+        let patience = Self(Arc::default());
+        patience.set(longest);
+        patience
+    }
+
+    /// This long from now on.
+    pub(crate) fn set(&self, longest: Duration) {
+        self.0.store(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// Fails writes that make no progress for a while.
 pub(crate) struct Patient<T> {
     inner: T,
-    patience: Duration,
+    patience: Patience,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -19,6 +43,11 @@ pub(crate) struct Patient<T> {
 impl<T> Patient<T> {
     /// Waits at most `patience` for each write to get on.
     pub(crate) fn new(inner: T, patience: Duration) -> Self {
+        Self::with(inner, Patience::new(patience))
+    }
+
+    /// Waits as long as `patience` says when a write begins to wait.
+    pub(crate) fn with(inner: T, patience: Patience) -> Self {
         Self { inner, patience, stalled: None }
     }
 
@@ -27,7 +56,7 @@ impl<T> Patient<T> {
             self.stalled = None;
             return write;
         }
-        let patience = self.patience;
+        let patience = self.patience.get();
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         ready!(stalled.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))

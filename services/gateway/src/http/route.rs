@@ -71,23 +71,31 @@ pub(crate) fn route(port: Port, method: &Method, path: &str, query: &str) -> Rou
     if let Some(part) = health(path, query) {
         return Route::Health(part);
     }
-    match (port, path) {
-        (Port::Healthz, _) => Route::Missing,
-        (Port::ReadOnly, "/pods" | "/pods/") if method == Method::GET => Route::Pods,
-        (Port::ReadOnly, "/pods" | "/pods/") => Route::NotAllowed,
-        (Port::ReadOnly, "/stats/summary") => Route::Summary(extent(query)),
-        (Port::ReadOnly, "/metrics") => Route::Metrics(Of::Processes),
-        (Port::ReadOnly, "/metrics/probes") => Route::Metrics(Of::Probes),
-        (Port::ReadOnly, "/metrics/resource") => Route::Metrics(Of::Resources),
-        (Port::ReadOnly, "/metrics/cadvisor") => Route::Metrics(Of::Cgroups),
-        (Port::ReadOnly, "/metrics/slis") => Route::Metrics(Of::Levels),
-        (Port::ReadOnly, "/stats") => Route::Moved("/stats/"),
-        (Port::ReadOnly, path) if SECURED.iter().any(|prefix| path.starts_with(prefix)) => Route::NotAllowed,
-        (Port::ReadOnly, _) => Route::Missing,
+    match port {
+        Port::Healthz => Route::Missing,
+        Port::ReadOnly if SECURED.iter().any(|prefix| path.starts_with(prefix)) => Route::NotAllowed,
+        Port::ReadOnly => plain(method, path, query),
     }
 }
 
-fn health(path: &str, query: &str) -> Option<Part> {
+/// What both the read-only and the secured port have, health aside.
+pub(crate) fn plain(method: &Method, path: &str, query: &str) -> Route {
+    match path {
+        "/pods" | "/pods/" if method == Method::GET => Route::Pods,
+        "/pods" | "/pods/" => Route::NotAllowed,
+        "/stats/summary" => Route::Summary(extent(query)),
+        "/metrics" => Route::Metrics(Of::Processes),
+        "/metrics/probes" => Route::Metrics(Of::Probes),
+        "/metrics/resource" => Route::Metrics(Of::Resources),
+        "/metrics/cadvisor" => Route::Metrics(Of::Cgroups),
+        "/metrics/slis" => Route::Metrics(Of::Levels),
+        "/stats" => Route::Moved("/stats/"),
+        _ => Route::Missing,
+    }
+}
+
+/// What is asked of health, if it is that.
+pub(crate) fn health(path: &str, query: &str) -> Option<Part> {
     let verbose = query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="));
     Some(match path {
         "/healthz" => Part::Whole { verbose },

@@ -7,21 +7,23 @@ use crate::error::LogError;
 /// Most names listed in a message.
 const LISTED: usize = 20;
 
-/// What has to be known of a pod to find its logs.
+/// What has to be known of a pod to find its logs and streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PodFacts {
+pub(crate) struct PodFacts {
     /// Its namespace.
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its UID.
-    pub(super) uid: String,
+    pub(crate) uid: String,
     /// Containers of the app, in order.
-    pub(super) app: Vec<String>,
+    pub(crate) app: Vec<String>,
     /// Init containers and sidecars, then ephemeral ones.
-    pub(super) others: Vec<String>,
+    pub(crate) others: Vec<String>,
+    /// Those of them with a terminal, as far as that is known.
+    pub(crate) terminals: Vec<String>,
     /// Whether it is being deleted: a successor of the same name is meant rather than it.
-    pub(super) going: bool,
+    pub(crate) going: bool,
 }
 
 /// What was chosen of a pod.
@@ -35,7 +37,7 @@ pub(super) struct Choice {
 
 impl PodFacts {
     /// `namespace/name`.
-    pub(super) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
@@ -46,7 +48,7 @@ impl PodFacts {
 }
 
 /// The container that `wanted` means; empty means the only one of the app.
-pub(super) fn container<'a>(pod: &'a PodFacts, wanted: &str) -> Result<&'a str, LogError> {
+pub(crate) fn container<'a>(pod: &'a PodFacts, wanted: &str) -> Result<&'a str, LogError> {
     let all = || pod.app.iter().chain(&pod.others);
     if !wanted.is_empty() {
         let found = all().find(|name| *name == wanted);
@@ -114,6 +116,7 @@ mod tests {
             uid: "u".to_owned(),
             app: names(app),
             others: names(others),
+            terminals: Vec::new(),
             going: false,
         }
     }

@@ -3,7 +3,8 @@
 use bulkhead_api::syncd::v1::list_pods_item::Item;
 use serde::Deserialize;
 
-use super::choose::{self, PodFacts};
+use super::choose;
+pub(crate) use super::choose::{PodFacts, container};
 use crate::error::{LogError, PeerError};
 use crate::pods::source::Pods;
 
@@ -49,6 +50,8 @@ struct Status {
 #[derive(Deserialize)]
 struct Named {
     name: String,
+    #[serde(default)]
+    tty: bool,
 }
 
 /// Pods of one name, and others that stand beside them.
@@ -59,7 +62,7 @@ struct Found {
 }
 
 /// Finds a pod by its name.
-pub(super) async fn pod(pods: &Pods, namespace: &str, name: &str) -> Result<PodFacts, LogError> {
+pub(crate) async fn pod(pods: &Pods, namespace: &str, name: &str) -> Result<PodFacts, LogError> {
     let found = match from_syncd(pods, namespace, name).await {
         Ok(found) => found,
         Err(missing) => from_statuses(pods, namespace, name).ok_or(missing)?,
@@ -93,6 +96,7 @@ fn from_statuses(pods: &Pods, namespace: &str, name: &str) -> Option<Found> {
             uid: status.pod_uid.clone(),
             app,
             others,
+            terminals: Vec::new(),
             going: false,
         };
         found.see(facts, namespace, name);
@@ -123,12 +127,16 @@ impl Status {
 
 fn facts(pod: Pod) -> PodFacts {
     let Pod { metadata, spec } = pod;
+    let all =
+        [&spec.containers, &spec.init_containers, &spec.ephemeral_containers].into_iter().flatten().flatten();
+    let terminals = all.filter(|container| container.tty).map(|container| container.name.clone()).collect();
     PodFacts {
         namespace: metadata.namespace,
         name: metadata.name,
         uid: metadata.uid,
         app: names(spec.containers).collect(),
         others: names(spec.init_containers).chain(names(spec.ephemeral_containers)).collect(),
+        terminals,
         going: metadata.deletion_timestamp.is_some(),
     }
 }
@@ -145,12 +153,13 @@ mod tests {
     fn what_is_needed_is_read_and_the_rest_passed_over() {
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "ns", "name": "p", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"containers": [{"name": "a", "image": "i"}], "initContainers": [{"name": "i"}],
+            "spec": {"containers": [{"name": "a", "image": "i"}], "initContainers": [{"name": "i", "tty": true}],
                      "ephemeralContainers": [{"name": "e"}], "nodeName": "n"},
             "status": {"phase": "Running"},
         }))
         .unwrap();
         let facts = facts(pod);
+        assert_eq!(facts.terminals, ["i"]);
         assert_eq!(
             (facts.app, facts.others, facts.going),
             (vec!["a".to_owned()], vec!["i".to_owned(), "e".to_owned()], true)

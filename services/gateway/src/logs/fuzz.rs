@@ -9,7 +9,7 @@ use super::parser::{HEAD_BYTES, Parser};
 pub fn log(bytes: &[u8]) {
     let Some((choice, log)) = bytes.split_first() else { return };
     let since = (choice & 2 != 0).then(|| "2026-11-30T12:00:00Z".parse().unwrap_or_default());
-    let options = LineOptions { timestamps: choice & 1 != 0, since };
+    let options = LineOptions { timestamps: choice & 1 != 0, since, only: None };
     let read = |size: usize| {
         let (mut parser, mut out) = (Parser::new(options), Vec::new());
         for piece in log.chunks(size.max(1)) {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::parser::{Head, Tag};
+use super::parser::{Head, Stream, Tag};
 
 /// Longest line; a longer one is split.
 pub(super) const LINE_BYTES: usize = 1 << 20;
@@ -14,6 +14,8 @@ pub(super) struct LineOptions {
     pub(super) timestamps: bool,
     /// Lines before this are left out.
     pub(super) since: Option<Timestamp>,
+    /// Lines of the other stream are left out.
+    pub(super) only: Option<Stream>,
 }
 
 /// A line being put together. Each stream of the container has one, since their records may alternate.
@@ -31,7 +33,8 @@ impl Line {
         if self.wanted.is_some() {
             return;
         }
-        self.wanted = Some(options.since.is_none_or(|since| head.at >= since));
+        let in_time = options.since.is_none_or(|since| head.at >= since);
+        self.wanted = Some(in_time && options.only.is_none_or(|only| head.stream == only));
         self.text.clear();
         if options.timestamps {
             self.text.extend_from_slice(head.time.as_bytes());

@@ -19,7 +19,7 @@ pub(super) struct LogName {
 }
 
 /// Refuses what cannot be the name of anything in Kubernetes, above all what means something in a path.
-pub(super) fn check(field: &'static str, value: &str) -> Result<(), LogError> {
+pub(crate) fn check(field: &'static str, value: &str) -> Result<(), LogError> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     let ends = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let good = value.len() <= NAME_BYTES

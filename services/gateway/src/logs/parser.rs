@@ -23,7 +23,7 @@ pub(super) struct Head {
 
 /// The container's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     /// Standard output.
     Out,
     /// Standard error.

@@ -7,3 +7,6 @@ mod http;
 mod logs;
 mod node;
 mod pods;
+mod secured;
+mod sessions;
+mod tls;

@@ -14,6 +14,8 @@ use bulkhead_api::syncd::v1::list_pods_item::Item;
 use bulkhead_api::{evictd, pleg, statusd, syncd};
 use bulkhead_ipc::{PeerChannel, Publisher};
 use bulkhead_model::runtime::{ContainerState, RuntimePod};
+use bulkhead_testkit::apiserver::FakeApiServer;
+use bulkhead_testkit::certificates::Authority;
 use bulkhead_testkit::{TestNode, peers};
 use gateway::{Doors, Settings};
 use http_body_util::{BodyExt, Empty};
@@ -39,6 +41,10 @@ pub struct Node {
     peers: BTreeMap<String, CancellationToken>,
     pub healthz: SocketAddr,
     pub read_only: SocketAddr,
+    pub secured: SocketAddr,
+    /// Signs what gateway shows and whom it takes.
+    pub authority: Authority,
+    pub api: FakeApiServer,
     pub stop: CancellationToken,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -60,15 +66,31 @@ impl Node {
 
     /// Gateway and these peers.
     pub async fn with(peers: &[&str]) -> Self {
+        Self::set_up(peers, |_| {}).await
+    }
+
+    /// Gateway with these settings, and these peers.
+    pub async fn set_up(peers: &[&str], set: impl FnOnce(&mut Settings)) -> Self {
         let node = TestNode::new().await;
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let settings = Settings {
-            healthz: Some(any),
-            read_only: Some(any),
-            ..Settings::from_configuration(&node.config)
-        };
+        let settings = Settings::new(&node.config, "node-a", &node.root_dir().join("pki"));
+        let mut settings =
+            Settings { healthz: Some(any), read_only: Some(any), secured: Some(any), ..settings };
+        let authority = Authority::new();
+        let ca = node.dir().join("ca.crt");
+        std::fs::write(&ca, authority.pem()).unwrap();
+        settings.tls.client_ca = Some(ca);
+        settings.offers.system_logs_dir = node.dir().join("system-logs");
+        std::fs::create_dir(&settings.offers.system_logs_dir).unwrap();
+        set(&mut settings);
+        let serving = authority.server(&["127.0.0.1"]);
+        std::fs::write(&settings.tls.certificate, serving.certificate).unwrap();
+        std::fs::write(&settings.tls.key, serving.key).unwrap();
+        let api = FakeApiServer::start().await;
+        api.serve_at(&node.api_socket("gateway"));
         let doors = Doors::open(&settings).await.unwrap();
         let (healthz, read_only) = (doors.healthz_address().unwrap(), doors.read_only_address().unwrap());
+        let secured = doors.secured_address().unwrap();
         let context = node.context("gateway");
         let stop = context.shutdown.clone();
         let (statuses, runtime) =
@@ -87,6 +109,9 @@ impl Node {
             peers: BTreeMap::new(),
             healthz,
             read_only,
+            secured,
+            authority,
+            api,
             stop,
             ended,
         };
@@ -194,7 +219,7 @@ impl Node {
             uid: uid(pod),
             name: pod.to_owned(),
             namespace: "default".to_owned(),
-            sandboxes: Vec::new(),
+            sandboxes: vec![peers::sandbox("box", jiff::Timestamp::UNIX_EPOCH, &[])],
             containers: vec![container],
         };
         self.runtime.upsert(pod.uid.clone(), pod);

@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 use super::*;
 use crate::answer::Reason;
 use crate::bucket::Rate;
+use crate::credentials::Sources;
 use crate::failures::BackOff;
 use crate::fake::{FakeImages, id_of};
 use crate::gc::Limits;
@@ -31,12 +32,16 @@ fn bench(parallel: usize) -> Bench {
 
 fn bench_with(settings: Settings) -> Bench {
     let fake = FakeImages::default();
-    Bench { keeper: Keeper::new(fake.clone(), settings), fake, start: Instant::now() }
+    Bench {
+        keeper: Keeper::new(fake.clone(), Credentials::new(Sources::default()), settings),
+        fake,
+        start: Instant::now(),
+    }
 }
 
 fn need(pod: &str, image: &str, policy: PullPolicy) -> Need {
     let asker = Asker { pod_uid: pod.to_owned(), container: "app".to_owned() };
-    Need { asker, image: image.to_owned(), policy }
+    Need { asker, image: image.to_owned(), policy, owner: Owner::default() }
 }
 
 /// A call that waits at most 119 s, as one with the usual deadline does.
@@ -295,4 +300,38 @@ async fn what_the_runtime_cannot_tell_is_an_inspect_error() {
     let message = "Failed to inspect image \"x:1\": bad disk";
     assert_eq!(waiting(&answer), (Reason::ImageInspectError, message, S(10)));
     assert!(bench.fake.pulled().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_tried_in_turn_and_other_ones_are_another_pull() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    let config = |inner: &str, outer: &str| {
+        let entry = |user: &str| format!(r#"{{"username": "{user}", "password": "hunter2"}}"#);
+        let text = format!(r#"{{"auths": {{"r.io/team": {}, "r.io": {}}}}}"#, entry(inner), entry(outer));
+        std::fs::write(&file, text).unwrap();
+    };
+    let fake = FakeImages::default();
+    let sources = Sources { files: vec![file.clone()], ..Sources::default() };
+    let settings = Settings {
+        parallel_pulls: NonZeroUsize::MIN,
+        rate: None,
+        back_off: BackOff::default(),
+        garbage: Limits::default(),
+    };
+    let keeper = Keeper::new(fake.clone(), Credentials::new(sources), settings);
+    let bench = Bench { keeper, fake, start: Instant::now() };
+    bench.fake.open_to("r.io/team/app:1", "good");
+    config("a", "b");
+    let answer = bench.if_not_present("p", "r.io/team/app:1").await;
+    assert_eq!(waiting(&answer).0, Reason::ErrImagePull);
+    assert_eq!(bench.fake.users(), ["a", "b"]);
+    let answer = bench.if_not_present("p", "r.io/team/app:1").await;
+    assert_eq!(waiting(&answer).0, Reason::ImagePullBackOff);
+    // With the right ones nobody waits for the back-off of the wrong ones.
+    config("a", "good");
+    assert!(present(&bench.if_not_present("p", "r.io/team/app:1").await).1);
+    assert_eq!(bench.fake.users(), ["a", "b", "a", "good"]);
+    bench.if_not_present("p", "public:1").await;
+    assert_eq!(bench.fake.users().last().unwrap(), "");
 }

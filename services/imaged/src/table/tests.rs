@@ -19,7 +19,7 @@ fn asker(pod: impl Into<String>) -> Asker {
 
 impl Table {
     fn ask_for(&mut self, pod: &str, image: &str, now: Duration) -> Ticket {
-        self.ask(Wish { asker: &asker(pod), image, traceparent: None }, now)
+        self.ask(Wish { asker: &asker(pod), image, access: &Access::default(), traceparent: None }, now)
     }
 }
 

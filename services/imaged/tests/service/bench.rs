@@ -127,5 +127,6 @@ pub(crate) fn request(image: &str, policy: &str) -> wire::EnsureImageRequest {
         container_name: "app".to_owned(),
         image: image.to_owned(),
         pull_policy: policy.to_owned(),
+        ..Default::default()
     }
 }

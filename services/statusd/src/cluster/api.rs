@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::mirror::{MirrorApi, PodSource};
+use super::mirror::PodSource;
 
 /// Namespace of all nodes' leases.
 const LEASES: &str = "kube-node-lease";
@@ -82,6 +82,28 @@ pub(crate) trait NodeApi: Send + Sync + 'static {
     fn replace_lease(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
 }
 
+/// Pods in the API server.
+pub(crate) trait PodApi: Send + Sync + 'static {
+    /// A pod.
+    fn get(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<Pod>, ApiError>> + Send;
+    /// Makes one.
+    fn create(&self, pod: &Pod) -> impl Future<Output = Result<Pod, ApiError>> + Send;
+    /// Removes the one with this UID at once; one that is not there is fine.
+    fn delete(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+    /// Changes its status by a strategic merge patch.
+    fn patch_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+}
+
 /// [`NodeApi`] over a client.
 pub(crate) struct KubeNodes {
     name: String,
@@ -106,7 +128,8 @@ impl KubeNodes {
     }
 }
 
-async fn ask<T>(
+/// Asks, and reads the answer's error.
+pub(crate) async fn ask<T>(
     verb: &'static str,
     object: String,
     call: impl Future<Output = Result<T, kube::Error>>,
@@ -169,7 +192,7 @@ impl NodeApi for KubeNodes {
     }
 }
 
-/// [`MirrorApi`] over a client.
+/// [`PodApi`] over a client.
 pub(crate) struct KubePods(pub(crate) Client);
 
 impl KubePods {
@@ -182,7 +205,7 @@ fn pod(namespace: &str, name: &str) -> String {
     format!("pod {namespace}/{name}")
 }
 
-impl MirrorApi for KubePods {
+impl PodApi for KubePods {
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Pod>, ApiError> {
         maybe(ask("get", pod(namespace, name), self.of(namespace).get(name)).await)
     }

@@ -16,11 +16,11 @@ use bulkhead_model::names;
 use bulkhead_reconcile::{Next, Reconciler, Trigger};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::api::ApiError;
+use super::api::{ApiError, PodApi};
 
 /// How often copies are looked at when nothing changes: somebody may have deleted one.
 const LOOK: Duration = Duration::from_secs(10);
@@ -28,28 +28,6 @@ const LOOK: Duration = Duration::from_secs(10);
 const TRUST: Duration = Duration::from_secs(60);
 /// How often the same thing is said again.
 const SAY_AGAIN: Duration = Duration::from_secs(300);
-
-/// Pods in the API server.
-pub(crate) trait MirrorApi: Send + Sync + 'static {
-    /// A pod.
-    fn get(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<Pod>, ApiError>> + Send;
-    /// Makes one.
-    fn create(&self, pod: &Pod) -> impl Future<Output = Result<Pod, ApiError>> + Send;
-    /// Removes the one with this UID at once; one that is not there is fine.
-    fn delete(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> impl Future<Output = Result<(), ApiError>> + Send;
-    /// Changes its status by a strategic merge patch.
-    fn patch_status(
-        &self,
-        namespace: &str,
-        name: &str,
-        patch: &Value,
-    ) -> impl Future<Output = Result<(), ApiError>> + Send;
-}
 
 /// Tells whole pods.
 pub(crate) trait PodSource: Send + Sync + 'static {
@@ -121,7 +99,7 @@ enum Trouble {
     },
 }
 
-impl<A: MirrorApi, S: PodSource> Mirrors<A, S> {
+impl<A: PodApi, S: PodSource> Mirrors<A, S> {
     /// No copy is known yet.
     pub(crate) fn new(parts: Parts<A, S>) -> Self {
         Self { parts, copies: BTreeMap::new(), said: Said::every(SAY_AGAIN) }
@@ -249,7 +227,7 @@ impl<A: MirrorApi, S: PodSource> Mirrors<A, S> {
         };
         let own: Value = serde_json::from_slice(&status.status_json)
             .map_err(|source| Trouble::Status { uid: uid.to_owned(), source })?;
-        let patch = json!({ "metadata": { "uid": copy.uid }, "status": own });
+        let patch = super::pods::patch(&copy.uid, own, &BTreeMap::new());
         match self.parts.api.patch_status(&copy.namespace, &copy.name, &patch).await {
             Ok(()) => copy.told = Some(status.version),
             // Somebody deleted it, or another one has its name: looked at anew the next time.
@@ -262,7 +240,7 @@ impl<A: MirrorApi, S: PodSource> Mirrors<A, S> {
     }
 }
 
-impl<A: MirrorApi, S: PodSource> Reconciler for Mirrors<A, S> {
+impl<A: PodApi, S: PodSource> Reconciler for Mirrors<A, S> {
     const NAME: &'static str = "mirror pods";
 
     fn interval(&self) -> Duration {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_base::chain;
+use bulkhead_base::{Clock, chain};
+use bulkhead_model::event;
 use bulkhead_reconcile::{Next, Reconciler, Trigger};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use super::api::{ApiError, NodeApi};
 use super::register::{Registration, amend};
 use super::report::{self, Timing};
 use crate::error::NodeError;
+use crate::events::Events;
 
 /// How soon a node that is not ready yet is looked at again after its start, so that it is ready in the cluster soon.
 const STARTING: Duration = Duration::from_secs(1);
@@ -34,6 +36,8 @@ pub(crate) struct Parts<A, N> {
     pub(crate) api: Arc<A>,
     /// The node as it is.
     pub(crate) node: Arc<N>,
+    /// Its name.
+    pub(crate) name: String,
     /// How it enters the cluster.
     pub(crate) registration: Registration,
     /// How often it is told.
@@ -42,6 +46,10 @@ pub(crate) struct Parts<A, N> {
     pub(crate) check: Verdict,
     /// UID of the registered node, for the lease; `None`: there is none.
     pub(crate) known: watch::Sender<Option<String>>,
+    /// Takes what changes.
+    pub(crate) events: Events,
+    /// Tells when.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// The loop's body.
@@ -52,6 +60,8 @@ pub(crate) struct Presence<A, N> {
     was_ready: bool,
     /// When the status was reported last, by this process.
     reported: Option<Instant>,
+    /// Whether it was looked whether the machine was started anew.
+    boot_seen: bool,
     said: Option<Trouble>,
 }
 
@@ -71,7 +81,7 @@ enum Trouble {
 impl<A: NodeApi, N: NodeSource> Presence<A, N> {
     /// Nothing is known of the cluster yet.
     pub(crate) fn new(parts: Parts<A, N>) -> Self {
-        Self { parts, began: Instant::now(), was_ready: false, reported: None, said: None }
+        Self { parts, began: Instant::now(), was_ready: false, reported: None, boot_seen: false, said: None }
     }
 
     /// Whether the node is ready.
@@ -79,7 +89,9 @@ impl<A: NodeApi, N: NodeSource> Presence<A, N> {
         let own = self.parts.node.node().await?;
         let ready = is_ready(own.status.as_ref());
         self.was_ready |= ready;
-        let existing = match self.parts.api.node().await? {
+        let found = self.parts.api.node().await?;
+        let before = found.as_ref().and_then(|found| found.status.clone());
+        let existing = match found {
             Some(existing) => existing,
             None => {
                 // Never half: without a node object no lease either (kubernetes/kubernetes#116485).
@@ -90,6 +102,7 @@ impl<A: NodeApi, N: NodeSource> Presence<A, N> {
                 let made = self.parts.api.create(&self.parts.registration.object(own.clone())).await?;
                 tracing::info!(node = made.metadata.name, "the node is registered");
                 self.reported = Some(Instant::now());
+                self.tell(None, own.status.as_ref());
                 made
             }
         };
@@ -98,6 +111,7 @@ impl<A: NodeApi, N: NodeSource> Presence<A, N> {
             None => existing,
         };
         self.know(existing.metadata.uid.clone());
+        self.look_for_boot(before.as_ref(), own.status.as_ref());
         // A process that just started does not know its peers yet: that makes no ready node unready.
         if !self.was_ready && self.began.elapsed() < START && is_ready(existing.status.as_ref()) {
             return Ok(ready);
@@ -107,8 +121,33 @@ impl<A: NodeApi, N: NodeSource> Presence<A, N> {
         if due || report::differs(existing.status.as_ref(), &status) {
             self.parts.api.patch_status(&report::patch(&status)?).await?;
             self.reported = Some(Instant::now());
+            self.tell(existing.status.as_ref(), Some(&status));
         }
         Ok(ready)
+    }
+
+    /// Each condition that turned out or changed.
+    fn tell(&self, before: Option<&NodeStatus>, now: Option<&NodeStatus>) {
+        let Some(now) = now else { return };
+        for reason in report::turned(before, now) {
+            self.parts.events.node(event::node_status(&self.parts.name, reason), self.parts.clock.now());
+        }
+    }
+
+    /// Once in a life: the node object may remember another start of the machine.
+    fn look_for_boot(&mut self, before: Option<&NodeStatus>, now: Option<&NodeStatus>) {
+        if std::mem::replace(&mut self.boot_seen, true) {
+            return;
+        }
+        let boot = |status: Option<&NodeStatus>| {
+            let boot = status.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone());
+            boot.filter(|boot| !boot.is_empty())
+        };
+        if let (Some(before), Some(now)) = (boot(before), boot(now))
+            && before != now
+        {
+            self.parts.events.node(event::rebooted(&self.parts.name, &now), self.parts.clock.now());
+        }
     }
 
     fn know(&self, uid: Option<String>) {

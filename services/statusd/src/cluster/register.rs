@@ -15,11 +15,13 @@ pub(crate) struct Registration {
     pub(crate) taints: Vec<Taint>,
     /// `providerID`; empty: none.
     pub(crate) provider_id: String,
+    /// `--node-labels`: what the node always has wins over them.
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl Registration {
     /// By the configuration.
-    pub(crate) fn new(config: &KubeletConfiguration) -> Self {
+    pub(crate) fn new(config: &KubeletConfiguration, labels: &BTreeMap<String, String>) -> Self {
         let taints = config.register_with_taints.iter().map(|taint| Taint {
             key: taint.key.clone(),
             value: (!taint.value.is_empty()).then(|| taint.value.clone()),
@@ -30,11 +32,15 @@ impl Registration {
             wanted: config.register_node,
             taints: taints.collect(),
             provider_id: config.provider_id.clone(),
+            labels: labels.clone(),
         }
     }
 
     /// The object to create.
     pub(crate) fn object(&self, mut node: Node) -> Node {
+        let own = node.metadata.labels.take().unwrap_or_default();
+        let labels: BTreeMap<_, _> = self.labels.clone().into_iter().chain(own).collect();
+        node.metadata.labels = (!labels.is_empty()).then_some(labels);
         let spec = node.spec.get_or_insert_default();
         spec.taints = (!self.taints.is_empty()).then(|| self.taints.clone());
         spec.provider_id = (!self.provider_id.is_empty()).then(|| self.provider_id.clone());
@@ -109,11 +115,15 @@ mod tests {
     fn a_new_node_has_the_configured_taints_and_provider() {
         let config =
             KubeletConfiguration { provider_id: "kind://x".into(), ..KubeletConfiguration::default() };
-        let plain = Registration::new(&KubeletConfiguration::default());
+        let given = Entries::from([("a".to_owned(), "1".to_owned()), ("os".to_owned(), "x".to_owned())]);
+        let plain = Registration::new(&KubeletConfiguration::default(), &given);
         assert!(plain.wanted);
         assert_eq!(plain.object(Node::default()).spec, Some(Default::default()));
+        let labels = plain.object(node(&[("os", "linux")], &[])).metadata.labels.unwrap();
+        assert_eq!(labels, Entries::from([("a", "1"), ("os", "linux")].map(|(k, v)| (k.into(), v.into()))));
         let taints = vec![Taint { key: "k".into(), effect: "NoSchedule".into(), ..Taint::default() }];
-        let registration = Registration { taints: taints.clone(), ..Registration::new(&config) };
+        let registration =
+            Registration { taints: taints.clone(), ..Registration::new(&config, &Entries::new()) };
         let spec = registration.object(Node::default()).spec.unwrap();
         assert_eq!((spec.taints, spec.provider_id.as_deref()), (Some(taints), Some("kind://x")));
     }

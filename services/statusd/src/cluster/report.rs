@@ -56,6 +56,7 @@ pub(crate) fn differs(existing: Option<&NodeStatus>, ours: &NodeStatus) -> bool 
         || existing.node_info != ours.node_info
         || existing.daemon_endpoints != ours.daemon_endpoints
         || existing.features != ours.features
+        || existing.images != ours.images
         || existing.runtime_handlers != ours.runtime_handlers
 }
 
@@ -67,6 +68,30 @@ pub(crate) fn patch(ours: &NodeStatus) -> Result<Value, serde_json::Error> {
         addresses.insert(0, json!({ "$patch": "replace" }));
     }
     Ok(json!({ "status": status }))
+}
+
+/// What is said of conditions that are new or changed, in the kubelet's words. A node that was never ready did not become
+/// unready.
+pub(crate) fn turned(before: Option<&NodeStatus>, now: &NodeStatus) -> Vec<&'static str> {
+    let turned = |condition: &NodeCondition| {
+        let last = same_type(before, condition).map(|last| last.status.as_str());
+        let holds = condition.status == "True";
+        if last == Some(condition.status.as_str()) {
+            return None;
+        }
+        match (condition.type_.as_str(), holds) {
+            ("MemoryPressure", false) => Some("NodeHasSufficientMemory"),
+            ("MemoryPressure", true) => Some("NodeHasInsufficientMemory"),
+            ("DiskPressure", false) => Some("NodeHasNoDiskPressure"),
+            ("DiskPressure", true) => Some("NodeHasDiskPressure"),
+            ("PIDPressure", false) => Some("NodeHasSufficientPID"),
+            ("PIDPressure", true) => Some("NodeHasInsufficientPID"),
+            ("Ready", true) => Some("NodeReady"),
+            ("Ready", false) => last.map(|_| "NodeNotReady"),
+            _ => None,
+        }
+    };
+    now.conditions.iter().flatten().filter_map(turned).collect()
 }
 
 fn same_type<'a>(status: Option<&'a NodeStatus>, condition: &NodeCondition) -> Option<&'a NodeCondition> {
@@ -136,6 +161,25 @@ mod tests {
         ] {
             assert!(differs(Some(&existing), &other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn conditions_that_turn_out_or_change_are_told() {
+        let of = |statuses: [&str; 4]| {
+            let types = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
+            let each = types.iter().zip(statuses).filter(|(_, status)| !status.is_empty());
+            status(each.map(|(type_, status)| condition(type_, status, 0, 0)).collect(), "2")
+        };
+        let healthy = of(["False", "False", "False", "True"]);
+        let all = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"];
+        assert_eq!(turned(None, &healthy), all);
+        assert_eq!(turned(Some(&healthy), &healthy), [""; 0]);
+        let ill = of(["True", "True", "True", "False"]);
+        let all =
+            ["NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID", "NodeNotReady"];
+        assert_eq!(turned(Some(&healthy), &ill), all);
+        assert_eq!(turned(None, &of(["", "", "", "False"])), [""; 0], "it was not ready before");
+        assert_eq!(turned(Some(&of(["", "", "", "Unknown"])), &of(["", "", "", "True"])), ["NodeReady"]);
     }
 
     #[test]

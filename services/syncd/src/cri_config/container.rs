@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bulkhead_api::convert::signal_to_cri;
 use bulkhead_cri::wire;
-use bulkhead_model::env::{EnvError, PodFacts, container_command, container_env};
+use bulkhead_model::env::{EnvError, EnvObjects, PodFacts, container_command, container_env};
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::hook::{self, HookKind};
 use bulkhead_model::resources::{self, CgroupSettings, container_cgroup};
 use bulkhead_model::{capacity, grace, names, signal};
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 
 use super::NodeTraits;
 use super::sandbox::identity_labels;
@@ -22,6 +22,8 @@ use crate::volumes::LEAST_MEMORY;
 
 /// Where every container looks for names first.
 const HOSTS: &str = "/etc/hosts";
+/// A limit that is taken away: zero leaves it as it is.
+const UNLIMITED: i64 = -1;
 
 /// Why a container cannot be made from its spec: the kubelet's `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,9 @@ pub enum ConfigError {
         #[source]
         source: EnvError,
     },
+    /// An object of the API, or a key of it, that is not there: the kubelet's words, and nothing before them.
+    #[error("{0}")]
+    Missing(EnvError),
     /// A mount of a volume that the pod has not.
     #[error("container {container} mounts volume {volume}, which is not set up")]
     NoVolume {
@@ -118,12 +123,16 @@ pub struct ContainerPlan<'a> {
     pub image_user: ImageUser,
     /// The pod, its node and its addresses.
     pub facts: PodFacts<'a>,
+    /// What the API says that its variables are made of.
+    pub objects: &'a EnvObjects,
     /// Where each volume is on the node.
     pub volumes: &'a BTreeMap<String, PathBuf>,
     /// The file that its termination message path leads to; `None` if it has none.
     pub termination_log: Option<&'a std::path::Path>,
     /// The pod's `/etc/hosts`; `None` while the pod has no address.
     pub hosts: Option<&'a std::path::Path>,
+    /// Id of the container whose processes it sees; `None`: as its pod's containers.
+    pub target: Option<&'a str>,
     /// Whether the runtime makes mounts read-only in all their depth.
     pub recursive_read_only: bool,
     /// What the configuration says about cgroups.
@@ -138,8 +147,11 @@ pub struct ContainerPlan<'a> {
 /// When the pod's spec cannot be had on this node; the texts never hold a variable's value.
 pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfig, ConfigError> {
     let (container, pod) = (plan.container, plan.facts.pod);
-    let in_env = |source| ConfigError::Env { container: container.name.clone(), source };
-    let envs = container_env(container, &plan.facts).map_err(in_env)?;
+    let in_env = |source| match source {
+        EnvError::NoObject { .. } | EnvError::NoKey { .. } => ConfigError::Missing(source),
+        source => ConfigError::Env { container: container.name.clone(), source },
+    };
+    let envs = container_env(container, &plan.facts, plan.objects).map_err(in_env)?;
     let (command, args) = container_command(container, &envs).map_err(in_env)?;
     let meta = &pod.metadata;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -147,6 +159,10 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
     let mut labels: std::collections::HashMap<_, _> = identity_labels(&pod_name, &namespace, &uid).into();
     labels.insert(names::CONTAINER_NAME.to_owned(), container.name.clone());
     let cgroup = container_cgroup(pod, container, plan.cgroups);
+    let mut security = container_security(pod, container, &plan.image_user, plan.node)?;
+    if let (Some(target), Some(options)) = (plan.target, &mut security.namespace_options) {
+        aim(options, target);
+    }
     Ok(wire::ContainerConfig {
         metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt: plan.attempt }),
         image: Some(wire::ImageSpec {
@@ -157,7 +173,7 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
         command,
         args,
         working_dir: text(&container.working_dir),
-        envs: envs.into_iter().map(|env| wire::KeyValue { key: env.name, value: env.value.into() }).collect(),
+        envs: envs.into_iter().map(|env| wire::KeyValue { key: env.name, value: env.value }).collect(),
         mounts: mounts(plan)?,
         labels,
         annotations: annotations(plan),
@@ -177,10 +193,18 @@ pub fn container_config(plan: &ContainerPlan<'_>) -> Result<wire::ContainerConfi
                 unified: unified(plan),
                 ..Default::default()
             }),
-            security_context: Some(container_security(pod, container, &plan.image_user, plan.node)?),
+            security_context: Some(security),
         }),
         ..Default::default()
     })
+}
+
+/// Lets a container see another one's processes. Where all see each other's, it does anyhow.
+pub(super) fn aim(options: &mut wire::NamespaceOption, target: &str) {
+    if options.pid() == wire::NamespaceMode::Container {
+        options.set_pid(wire::NamespaceMode::Target);
+        target.clone_into(&mut options.target_id);
+    }
 }
 
 fn mounts(plan: &ContainerPlan<'_>) -> Result<Vec<wire::Mount>, ConfigError> {
@@ -189,6 +213,29 @@ fn mounts(plan: &ContainerPlan<'_>) -> Result<Vec<wire::Mount>, ConfigError> {
     mounts.extend(termination_mount(plan));
     mounts.extend(hosts_mount(plan));
     Ok(mounts)
+}
+
+/// What a container that runs is to have from now on. Limits that are gone are taken away.
+pub fn resources_update(
+    pod: &Pod,
+    container: &Container,
+    cgroups: &CgroupSettings,
+    node: &NodeTraits,
+) -> wire::LinuxContainerResources {
+    let cgroup = container_cgroup(pod, container, cgroups);
+    let mut unified: std::collections::HashMap<_, _> =
+        node.memory_qos.of_container(pod, container).into_iter().collect();
+    if node.bounds_swap {
+        unified.insert("memory.swap.max".to_owned(), "0".to_owned());
+    }
+    wire::LinuxContainerResources {
+        cpu_shares: i64::try_from(cgroup.cpu_shares).unwrap_or(i64::MAX),
+        cpu_quota: cgroup.cpu_quota_us.unwrap_or(UNLIMITED),
+        cpu_period: i64::try_from(cgroup.cpu_period_us).unwrap_or(0),
+        memory_limit_in_bytes: cgroup.memory_limit_bytes.unwrap_or(UNLIMITED),
+        unified,
+        ..Default::default()
+    }
 }
 
 /// Said here, by name, rather than by the runtime or by a volume that nothing fits in (kubernetes/kubernetes#79950).

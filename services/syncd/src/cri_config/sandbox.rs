@@ -6,6 +6,7 @@ use std::path::Path;
 use bulkhead_cri::wire;
 use bulkhead_model::dns::ResolvConf;
 use bulkhead_model::ports::{self, Protocol};
+use bulkhead_model::resources::{self, CgroupSettings, PodCgroup};
 use bulkhead_model::{confinement, names, sysctl};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -27,11 +28,13 @@ pub struct SandboxPlan<'a> {
     pub traceparent: &'a str,
     /// The pod's names.
     pub identity: &'a Identity,
+    /// What the configuration says about cgroups.
+    pub cgroups: &'a CgroupSettings,
 }
 
 /// The sandbox's CRI configuration.
 pub fn sandbox_config(plan: &SandboxPlan<'_>) -> wire::PodSandboxConfig {
-    let SandboxPlan { pod, attempt, cgroup_parent, pod_logs_dir, traceparent, identity } = *plan;
+    let SandboxPlan { pod, attempt, cgroup_parent, pod_logs_dir, traceparent, identity, cgroups } = *plan;
     let meta = &pod.metadata;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let (name, namespace, uid) = (text(&meta.name), text(&meta.namespace), text(&meta.uid));
@@ -60,8 +63,20 @@ pub fn sandbox_config(plan: &SandboxPlan<'_>) -> wire::PodSandboxConfig {
                 ..Default::default()
             }),
             sysctls: sysctl::sysctls(pod).into_iter().collect(),
-            ..Default::default()
+            overhead: Some(linux_resources(&resources::overhead_cgroup(pod, cgroups))),
+            resources: Some(linux_resources(&resources::bare_cgroup(pod, cgroups))),
         }),
+        ..Default::default()
+    }
+}
+
+/// For runtimes that make room for a pod as a whole, such as a machine for it.
+fn linux_resources(cgroup: &PodCgroup) -> wire::LinuxContainerResources {
+    wire::LinuxContainerResources {
+        cpu_shares: i64::try_from(cgroup.cpu_shares).unwrap_or(i64::MAX),
+        cpu_quota: cgroup.cpu_quota_us.unwrap_or(0),
+        cpu_period: i64::try_from(cgroup.cpu_period_us).unwrap_or(0),
+        memory_limit_in_bytes: cgroup.memory_limit_bytes.unwrap_or(0),
         ..Default::default()
     }
 }

@@ -24,6 +24,13 @@ fn one(container: Value) -> Pod {
     pod(json!({"containers": [container]}))
 }
 
+const CGROUPS: CgroupSettings = CgroupSettings {
+    cpu_period_us: 100_000,
+    enforce_cpu_limits: true,
+    pids_limit: None,
+    memory_capacity_bytes: 1 << 30,
+};
+
 fn config_of(pod: &Pod, image_user: ImageUser) -> Result<wire::ContainerConfig, ConfigError> {
     config_on(&traits(), pod, image_user)
 }
@@ -37,12 +44,7 @@ fn config_on(
         "data".to_owned(),
         PathBuf::from("/k/pods/u1/volumes/kubernetes.io~empty-dir/data"),
     )]);
-    let settings = CgroupSettings {
-        cpu_period_us: 100_000,
-        enforce_cpu_limits: true,
-        pids_limit: None,
-        memory_capacity_bytes: 1 << 30,
-    };
+    let settings = CGROUPS;
     let ips = ["10.88.0.7".to_owned()];
     let host = ["192.0.2.10".to_owned()];
     container_config(&ContainerPlan {
@@ -59,10 +61,12 @@ fn config_on(
             allocatable_cpu: Quantity::from_value(2, Format::DecimalSi),
             allocatable_memory: Quantity::from_value(1 << 30, Format::BinarySi),
         },
+        objects: &bulkhead_model::env::EnvObjects::default(),
         volumes: &volumes,
         termination_log: Some(Path::new("/k/pods/u1/containers/c/00000003")),
         hosts: Some(Path::new("/k/pods/u1/etc-hosts")),
         recursive_read_only: true,
+        target: None,
         cgroups: &settings,
         node,
     })
@@ -84,6 +88,7 @@ fn sandbox_of(pod: &Pod, attempt: u32, traceparent: &str) -> wire::PodSandboxCon
         pod_logs_dir: Path::new("/logs"),
         traceparent,
         identity: &Identity::of(pod, &names).unwrap(),
+        cgroups: &CGROUPS,
     })
 }
 
@@ -400,4 +405,34 @@ fn what_the_runtime_has_no_field_for_goes_to_its_cgroup_files() {
     let expected = [("memory.high", "100663296"), ("memory.low", "67108864"), ("memory.swap.max", "0")];
     let expected = expected.map(|(file, value)| (file.to_owned(), value.to_owned()));
     assert_eq!(files(&NodeTraits { bounds_swap: true, memory_qos, ..traits() }), expected.into());
+}
+
+#[test]
+fn a_container_may_be_aimed_at_another_ones_processes() {
+    use wire::NamespaceMode::{Container, Node, Pod as InPod, Target};
+    for (spec, expected) in [
+        (json!({}), Target),
+        (json!({"shareProcessNamespace": true}), InPod),
+        (json!({"hostPID": true}), Node),
+    ] {
+        let mut options = namespaces(&pod(spec.clone()));
+        super::container::aim(&mut options, "c1");
+        assert_eq!(options.pid(), expected, "{spec}");
+        assert_eq!(options.target_id, if expected == Target { "c1" } else { "" });
+    }
+    let plain = config_of(&one(json!({"name": "c"})), ImageUser::default()).unwrap();
+    assert_eq!(security_of(&plain).namespace_options.unwrap().pid(), Container);
+}
+
+#[test]
+fn a_sandbox_says_what_its_pod_needs_beside_and_for_its_containers() {
+    let container = json!({"name": "c", "resources": {"limits": {"cpu": "1", "memory": "64Mi"}}});
+    let pod = pod(json!({"containers": [container], "overhead": {"cpu": "250m", "memory": "16Mi"}}));
+    let linux = sandbox_of(&pod, 0, "").linux.unwrap();
+    let figures = |found: Option<wire::LinuxContainerResources>| {
+        let found = found.unwrap();
+        (found.cpu_shares, found.cpu_quota, found.memory_limit_in_bytes >> 20)
+    };
+    assert_eq!(figures(linux.overhead), (256, 25_000, 16));
+    assert_eq!(figures(linux.resources), (1024, 100_000, 64));
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bulkhead_cri::wire;
 use bulkhead_model::env::expand;
 use bulkhead_model::runtime_features::is_recursive_read_only;
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
 use super::{ConfigError, ContainerPlan};
 
@@ -105,7 +105,13 @@ fn wrong(path: &str) -> Option<&'static str> {
 /// Volumes of files that a container must not change: it would not last.
 fn is_written_by_the_node(pod: &Pod, volume: &str) -> bool {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.into_iter().any(|found| found.name == volume && found.downward_api.is_some())
+    let written = |found: &Volume| {
+        found.downward_api.is_some()
+            || found.config_map.is_some()
+            || found.secret.is_some()
+            || found.projected.is_some()
+    };
+    volumes.into_iter().any(|found| found.name == volume && written(found))
 }
 
 fn propagation(mount: &VolumeMount) -> wire::MountPropagation {

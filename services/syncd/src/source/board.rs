@@ -66,6 +66,11 @@ impl Board {
         });
     }
 
+    /// The source cannot be read yet; this is what an earlier life knew of it. What it does not name may be there all the same.
+    pub fn kept(&self, kind: Kind, found: Found) {
+        self.report(kind, |source| *source = Source { found, fault: None, read: false, reported: true });
+    }
+
     /// The source cannot be read yet, which is no fault.
     pub fn unread(&self, kind: Kind) {
         self.report(kind, |source| source.reported = true);
@@ -101,12 +106,12 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::StaticPod;
+    use crate::source::SourcedPod;
 
     fn found(name: &str) -> Found {
         let json = serde_json::json!({"metadata": {"name": name, "namespace": "d", "uid": name}});
         let place = Place { kind: Kind::File, name: name.to_owned() };
-        let pod = StaticPod { pod: Arc::new(serde_json::from_value(json).unwrap()), place };
+        let pod = SourcedPod { pod: Arc::new(serde_json::from_value(json).unwrap()), place };
         Found { pods: vec![pod], ..Default::default() }
     }
 
@@ -132,6 +137,17 @@ mod tests {
         board.failed(url(), "away".into());
         assert_eq!((uids(&board).len(), unread(&board)), (3, vec![]), "what was read stands");
         assert_eq!(board.desired().unwrap().refused[&url()], "away");
+    }
+
+    #[test]
+    fn what_an_earlier_life_knew_counts_and_is_not_all() {
+        let board = Board::new([Kind::File, Kind::Api], BTreeMap::new());
+        board.read(Kind::File, found("a"));
+        board.kept(Kind::Api, found("b"));
+        let desired = board.desired().unwrap();
+        assert_eq!((uids(&board), desired.disowns(("d", "c"))), (vec!["a".into(), "b".into()], false));
+        board.read(Kind::Api, Found::default());
+        assert_eq!((uids(&board), board.desired().unwrap().disowns(("d", "c"))), (vec!["a".into()], true));
     }
 
     #[test]

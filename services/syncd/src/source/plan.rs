@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::plan::full_name;
-use crate::unsupported::unsupported;
+use crate::unsupported::{Origin, unsupported};
 
 /// A source of pods. In their order: of two sources that want one pod name, the first one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,8 @@ pub enum Kind {
     Url,
     /// Pods submitted by hand.
     Submission,
+    /// The API server.
+    Api,
 }
 
 /// Where one manifest is.
@@ -41,7 +43,7 @@ impl fmt::Display for Place {
 
 /// One desired pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StaticPod {
+pub struct SourcedPod {
     /// With name suffix, UID and annotations.
     pub pod: Arc<Pod>,
     /// Where it comes from.
@@ -68,20 +70,24 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// In the order in which they win a name.
-    pub pods: Vec<StaticPod>,
+    pub pods: Vec<SourcedPod>,
     /// Why manifests are not among the pods, with line and column where there are any.
     pub refused: BTreeMap<Place, String>,
+    /// The last word on pods that are gone, by UID: how long they may take to stop.
+    pub gone: BTreeMap<String, Arc<Pod>>,
 }
 
 /// All that the sources ask for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Desired {
     /// By pod UID.
-    pub pods: BTreeMap<String, StaticPod>,
+    pub pods: BTreeMap<String, SourcedPod>,
     /// Why manifests are not among the pods.
     pub refused: BTreeMap<Place, String>,
     /// Sources that were not read in this life: what they hold is not known.
     pub unread: BTreeSet<Kind>,
+    /// The last word on pods that are gone, by UID.
+    pub gone: BTreeMap<String, Arc<Pod>>,
 }
 
 /// The pod of a manifest, if this release can run it.
@@ -91,7 +97,7 @@ pub fn take(
     now: Timestamp,
 ) -> Result<Pod, String> {
     let manifest = manifest.map_err(|refusal| refusal.to_string())?;
-    let missing = unsupported(&manifest.pod);
+    let missing = unsupported(&manifest.pod, Origin::Static);
     if !missing.is_empty() {
         return Err(format!("this release of bulkhead cannot do: {}", missing.join(", ")));
     }
@@ -107,7 +113,7 @@ pub fn keep(reading: Reading, previous: &Found) -> Found {
     for Item { place, pod } in reading.items {
         let reason = match pod {
             Ok(pod) => {
-                found.pods.push(StaticPod { pod: Arc::new(pod), place });
+                found.pods.push(SourcedPod { pod: Arc::new(pod), place });
                 continue;
             }
             Err(reason) => reason,
@@ -141,6 +147,7 @@ pub fn combine<'a>(
     let mut by_name: BTreeMap<(String, String), Place> = BTreeMap::new();
     for found in sources {
         desired.refused.extend(found.refused.clone());
+        desired.gone.extend(found.gone.clone());
         for pod in &found.pods {
             let name = full_name(&pod.pod);
             let uid = pod.pod.metadata.uid.clone().unwrap_or_default();
@@ -164,7 +171,7 @@ impl Desired {
     /// Whether a pod that runs, and that is not among the pods, belongs to no source: all were read, or its name is another
     /// pod's whatever the others hold.
     pub fn disowns(&self, full_name: (&str, &str)) -> bool {
-        let is_taken = |by: &StaticPod| {
+        let is_taken = |by: &SourcedPod| {
             let (namespace, name) = crate::plan::full_name(&by.pod);
             (namespace.as_str(), name.as_str()) == full_name
                 && self.unread.iter().all(|unread| by.place.kind < *unread)
@@ -175,11 +182,11 @@ impl Desired {
 
 /// Keeps the date at which a pod was first seen, and with it the very object if nothing else changed.
 fn first_seen(
-    mut pod: StaticPod,
+    mut pod: SourcedPod,
     uid: &str,
     previous: &Desired,
     seen: &BTreeMap<String, Timestamp>,
-) -> StaticPod {
+) -> SourcedPod {
     let earlier = previous.pods.get(uid);
     let date = earlier
         .and_then(|p| p.pod.metadata.annotations.as_ref()?.get(names::CONFIG_SEEN).cloned())
@@ -189,7 +196,9 @@ fn first_seen(
         object.metadata.annotations.get_or_insert_default().insert(names::CONFIG_SEEN.to_owned(), date);
     }
     match earlier {
-        Some(earlier) if *earlier.pod == *pod.pod => StaticPod { pod: earlier.pod.clone(), place: pod.place },
+        Some(earlier) if *earlier.pod == *pod.pod => {
+            SourcedPod { pod: earlier.pod.clone(), place: pod.place }
+        }
         _ => pod,
     }
 }

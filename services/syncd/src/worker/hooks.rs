@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::convert::HookCall;
 use bulkhead_cri::Run;
+use bulkhead_model::event;
 use bulkhead_model::hook::{self, Hook, HookKind};
 use bulkhead_model::probe::Handler;
 use bulkhead_model::runtime::{ContainerState, RuntimePod};
@@ -126,6 +127,8 @@ impl Worker {
             reason = HookKind::PostStart.failure(),
             "{text}"
         );
+        self.tell_of(name, event::hook_failed(HookKind::PostStart.failure()));
+        self.tell_of(name, event::killing(HookKind::PostStart.failure()));
         self.wait_for(name, HOOK_ERROR, text);
         self.publish();
         self.acted = true;
@@ -165,6 +168,7 @@ impl Worker {
                 reason = HookKind::PreStop.failure(),
                 "{text}"
             );
+            self.tell_of(name, event::hook_failed(HookKind::PreStop.failure()));
         }
         grace::after_pre_stop(grace, begin.elapsed())
     }

@@ -7,10 +7,12 @@ use bulkhead_base::chain;
 use bulkhead_cri::{Run, wire};
 use bulkhead_model::actions::ContainerStart;
 use bulkhead_model::decision::Waiting;
-use bulkhead_model::env::PodFacts;
+use bulkhead_model::env::{EnvObjects, PodFacts};
+use bulkhead_model::event;
 use bulkhead_model::hash::container_hash;
 use bulkhead_model::hook::{self, HookKind};
 use bulkhead_model::runtime::RuntimePod;
+use bulkhead_model::spec::ContainerKind;
 use bulkhead_model::{spec, status};
 use k8s_openapi::api::core::v1::Container;
 use tokio::time::Instant;
@@ -47,19 +49,18 @@ impl Worker {
         runtime: &RuntimePod,
     ) -> Result<Started, PodError> {
         let pod = self.pod.clone();
-        let containers = spec::containers(&pod);
-        let Some(found) = containers.iter().find(|found| found.name() == start.name) else {
+        let Some(container) = spec::container(&pod, &start.name) else {
             return Ok(Started::NotBefore(Instant::now() + AFTER_FAILURE));
         };
-        self.adopt_backoff(found.container, runtime);
+        self.adopt_backoff(&container, runtime);
         if let Some(at) = self.in_backoff(start) {
             return Ok(Started::NotBefore(at));
         }
-        let Some(sandbox) = runtime.sandboxes.iter().find(|sandbox| sandbox.ready) else {
+        if !runtime.sandboxes.iter().any(|sandbox| sandbox.ready) {
             return Ok(Started::NotBefore(Instant::now()));
-        };
+        }
         self.take_permit().await;
-        let image = match self.image(found.container).await? {
+        let image = match self.image(&container).await? {
             Ok(image) => image,
             Err(at) => return Ok(Started::NotBefore(at)),
         };
@@ -69,7 +70,7 @@ impl Worker {
             self.backoff.fail(&start.name, self.lived());
         }
         let span = bulkhead_ipc::traced!("syncd container", pod.uid = self.uid, container.name = start.name);
-        let made = self.make_and_start(start, found.container, sandbox, image).instrument(span.clone()).await;
+        let made = self.make_and_start(start, &container, runtime, image).instrument(span.clone()).await;
         let counted = made.as_ref().map(drop).map_err(|(reason, _)| *reason);
         self.deps.measures.container_started(start.kind, counted);
         match made {
@@ -83,7 +84,11 @@ impl Worker {
                     "container started"
                 );
                 self.decision.waiting.remove(&start.name);
-                if hook::has(found.container, HookKind::PostStart) {
+                self.tell_of(&start.name, event::started());
+                if start.kind == ContainerKind::Ephemeral {
+                    self.ephemeral_started(&start.name).await;
+                }
+                if hook::has(&container, HookKind::PostStart) {
                     self.post_start(&Pending::new(&id, &start.name), runtime).await?;
                 }
                 Ok(Started::Yes)
@@ -98,6 +103,7 @@ impl Worker {
                     "container not started"
                 );
                 bulkhead_ipc::trace::fail(&span, &message);
+                self.tell_of(&start.name, event::failed(&message));
                 self.wait_for(&start.name, reason, message);
                 Ok(Started::NotBefore(Instant::now() + AFTER_FAILURE))
             }
@@ -135,11 +141,13 @@ impl Worker {
             return None;
         }
         let delay = self.backoff.delay(&start.name).as_secs();
-        let (namespace, name) = (self.pod.metadata.namespace.as_deref().unwrap_or_default(), self.name());
-        let message = format!(
-            "back-off {delay}s restarting failed container={} pod={name}_{namespace}({})",
-            start.name, self.uid
-        );
+        let pod = self.full_name();
+        // Once for each time that it ends.
+        if self.told_back_off.get(&start.name) != Some(&ended) {
+            self.told_back_off.insert(start.name.clone(), ended);
+            self.tell_of(&start.name, event::back_off(&start.name, &pod));
+        }
+        let message = format!("back-off {delay}s restarting failed container={} pod={pod}", start.name);
         self.wait_for(&start.name, "CrashLoopBackOff", message);
         Some(now + left)
     }
@@ -152,8 +160,18 @@ impl Worker {
             container_name: container.name.clone(),
             image: image.clone(),
             pull_policy: container.image_pull_policy.clone().unwrap_or_default(),
+            pod_namespace: self.pod.metadata.namespace.clone().unwrap_or_default(),
+            pull_secrets: spec::pull_secrets(&self.pod),
+            pod_name: self.name().to_owned(),
+            service_account: self
+                .pod
+                .spec
+                .as_ref()
+                .and_then(|s| s.service_account_name.clone())
+                .unwrap_or_default(),
         };
         let span = bulkhead_ipc::traced!("syncd image", pod.uid = self.uid, image = image);
+        let asked = Instant::now();
         let quick = self.deps.peers.ensure_image(request.clone(), QUICK).instrument(span).await?;
         let pulling = match &quick {
             ImageAnswer::NotYet => true,
@@ -164,6 +182,12 @@ impl Worker {
             _ if pulling => {
                 // A pull: others may start meanwhile, and the pod's end need not wait for it.
                 self.permit = None;
+                let waiting = ImageAnswer::Waiting {
+                    reason: PULLING.to_owned(),
+                    message: String::new(),
+                    retry_after: Duration::ZERO,
+                };
+                self.tell_of_image(&container.name, &image, &waiting);
                 self.wait_for(&container.name, PULLING, format!("pulling image \"{image}\""));
                 self.publish();
                 let mut control = self.control.clone();
@@ -180,8 +204,17 @@ impl Worker {
             }
             answer => answer,
         };
+        self.tell_of_image(&container.name, &image, &answer);
         match answer {
-            ImageAnswer::Ready(image) => Ok(Ok(image)),
+            ImageAnswer::Ready(ready) => {
+                let took = asked.elapsed();
+                let event = match ready.pulled {
+                    true => event::pulled(&image, took, took, ready.size),
+                    false => event::already_present(&image),
+                };
+                self.tell_of(&container.name, event);
+                Ok(Ok(ready))
+            }
             ImageAnswer::Waiting { reason, message, retry_after } => {
                 self.wait_for(&container.name, &reason, message);
                 Ok(Err(Instant::now() + retry_after))
@@ -196,26 +229,36 @@ impl Worker {
         &mut self,
         start: &ContainerStart,
         container: &Container,
-        sandbox: &bulkhead_model::runtime::Sandbox,
+        runtime: &RuntimePod,
         image: ReadyImage,
     ) -> Result<String, (&'static str, String)> {
         let id = match &start.resume {
             Some(id) => id.clone(),
             None => {
+                let Some(sandbox) = runtime.sandboxes.iter().find(|sandbox| sandbox.ready) else {
+                    return Err(("CreateContainerError", "the pod's sandbox is gone".to_owned()));
+                };
+                let target = self.target_of(&container.name, runtime);
+                let target = target.map_err(|message| ("CreateContainerConfigError", message))?;
                 let (name, attempt) = (container.name.clone(), start.attempt);
                 let file =
                     self.in_folders(move |folders, _, _| folders.make_termination_log(&name, attempt)).await;
                 file.map_err(|error| ("CreateContainerError", chain(&error).to_string()))?;
                 let hosts = self.write_hosts(sandbox).await;
                 hosts.map_err(|error| ("CreateContainerError", chain(&error).to_string()))?;
+                let objects = self.deps.environment.read(&self.pod, container, &mut self.env).await;
+                let objects = objects.map_err(|message| ("CreateContainerConfigError", message))?;
                 let mut request = self
-                    .create_request(start, container, sandbox, image)
+                    .create_request(start, container, sandbox, image, target.as_deref(), &objects)
                     .map_err(|error| ("CreateContainerConfigError", chain(&error).to_string()))?;
                 let parts = self.bind_sub_paths(container, &mut request).await;
                 parts.map_err(|message| ("CreateContainerConfigError", message))?;
                 self.acted = true;
                 let made = self.deps.runtime.create_container(request).await;
-                made.map_err(|error| ("CreateContainerError", error.runtime_message()))?
+                let made = made.map_err(|error| ("CreateContainerError", error.runtime_message()))?;
+                self.remember_applied(&made, container.resources.clone().unwrap_or_default());
+                self.tell_of(&start.name, event::created());
+                made
             }
         };
         self.acted = true;
@@ -257,10 +300,13 @@ impl Worker {
         container: &Container,
         sandbox: &bulkhead_model::runtime::Sandbox,
         image: ReadyImage,
+        target: Option<&str>,
+        objects: &EnvObjects,
     ) -> Result<wire::CreateContainerRequest, crate::cri_config::ConfigError> {
         let settings = &self.deps.settings;
         let pod_ips = self.pod_ips(sandbox);
         let hosts = self.folders.hosts();
+        let handler = self.known_handler().unwrap_or_default();
         let config = container_config(&ContainerPlan {
             container,
             attempt: start.attempt,
@@ -275,10 +321,12 @@ impl Worker {
                 allocatable_cpu: settings.cpus,
                 allocatable_memory: settings.memory,
             },
+            objects,
             volumes: &self.volumes,
             termination_log: self.folders.termination_log(&container.name, start.attempt).as_deref(),
             hosts: self.has_hosts(sandbox).then_some(hosts.as_path()),
-            recursive_read_only: self.features.recursive_read_only(),
+            recursive_read_only: self.features.recursive_read_only(&handler),
+            target,
             cgroups: &settings.cgroups,
             node: &settings.traits,
         })?;
@@ -290,6 +338,7 @@ impl Worker {
             pod_logs_dir: &settings.pod_logs_dir,
             traceparent: &sandbox.traceparent,
             identity: &self.identity,
+            cgroups: &settings.cgroups,
         });
         Ok(wire::CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),

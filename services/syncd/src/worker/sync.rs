@@ -8,17 +8,21 @@ use bulkhead_model::actions::{
     compute_termination_order,
 };
 use bulkhead_model::admission::Rejection;
-use bulkhead_model::decision::{Stage, Waiting};
+use bulkhead_model::decision::{Resize, Stage, Waiting};
+use bulkhead_model::event::{self, Event};
 use bulkhead_model::grace;
 use bulkhead_model::runtime::RuntimePod;
-use bulkhead_model::runtime_features::{self, depends_on_runtime};
+use bulkhead_model::runtime_features::{self, DEFAULT_HANDLER, depends_on_runtime};
+use bulkhead_model::spec;
 use bulkhead_model::start_time::start_times;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use super::events::{MAKING_SANDBOX, rejected};
 use super::prune::Prune;
 use super::start::Started;
 use super::{Step, Worker};
+use crate::classes::ClassError;
 use crate::cri_config::{SandboxPlan, check_memory_limit, sandbox_config};
 use crate::error::PodError;
 use crate::identity::Identity;
@@ -37,22 +41,25 @@ impl Worker {
         if self.is_past_deadline() {
             self.fail_for_deadline().await;
         }
+        self.judge_resize().await;
         if let Some(seen) = self.glance() {
             self.read_messages(&seen).await;
             let actions = self.compute(&seen);
-            let over = actions.finished || self.decision.failed.is_some();
+            let over =
+                actions.finished || self.decision.failed.is_some() || spec::final_phase(&self.pod).is_some();
             let settled = !over || self.cleaned;
             let hooks_done = self.pending_hooks(&seen).is_empty();
+            let settled = settled && (over || self.resize_is_settled(&seen));
             if is_idle(&actions) && settled && hooks_done && Prune::of(&seen).is_empty() {
                 self.forget_waiting(&actions);
                 self.refresh_volumes().await?;
-                return Ok(Step::Wait(None));
+                return Ok(Step::Wait(self.resize_again()));
             }
         }
         for _ in 0..ROUNDS {
             let runtime = self.observe().await?;
             self.take_eviction();
-            if self.decision.failed.is_some() {
+            if self.decision.failed.is_some() || spec::final_phase(&self.pod).is_some() {
                 return self.finish(&runtime).await;
             }
             let actions = self.compute(&runtime);
@@ -71,6 +78,7 @@ impl Worker {
                 self.make_sandbox(create).await?;
                 continue;
             }
+            self.apply_resize(&runtime).await?;
             let mut next = None;
             for start in &actions.containers_to_start {
                 match self.start_container(start, &runtime).await? {
@@ -93,7 +101,8 @@ impl Worker {
                     self.measure_start(&runtime);
                 }
             }
-            return Ok(Step::Wait(next));
+            let again = [next, self.resize_again()].into_iter().flatten().min();
+            return Ok(Step::Wait(again));
         }
         Ok(Step::Wait(Some(Instant::now())))
     }
@@ -129,6 +138,7 @@ impl Worker {
     /// `activeDeadlineSeconds` have passed: the pod failed, and everything of it is stopped.
     async fn fail_for_deadline(&mut self) {
         let (reason, message) = DEADLINE_EXCEEDED;
+        self.tell(Event::normal(reason, message));
         self.fail(Failure::new(reason, message)).await;
     }
 
@@ -140,6 +150,7 @@ impl Worker {
         if let Some(failure) = self.deps.records.get(&self.uid).and_then(|record| record.failed) {
             let Failure { reason, message, .. } = &failure;
             tracing::warn!(pod.uid = self.uid, pod.name = self.name(), reason, "{message}");
+            self.tell(Event::warning(reason.clone(), message));
             self.fails_with(failure);
             self.publish();
         }
@@ -163,7 +174,9 @@ impl Worker {
         self.ask_for_features().await?;
         match runtime_features::admit(&self.pod, &self.features) {
             Ok(()) => Ok(false),
-            Err(Rejection { reason, message }) => {
+            Err(rejection) => {
+                self.tell(rejected(&rejection));
+                let Rejection { reason, message } = rejection;
                 self.fail(Failure::new(reason, message)).await;
                 Ok(true)
             }
@@ -184,6 +197,8 @@ impl Worker {
             runtime,
             stage: self.decision.stage,
             probes: &self.probe_results(runtime),
+            ephemeral_ran: &self.ephemeral_ran(),
+            resized: &self.restarts_for_resources(runtime),
             hashes: &self.hashes(),
             now: self.deps.clock.now(),
         })
@@ -227,6 +242,7 @@ impl Worker {
                 "{}",
                 kill.message
             );
+            self.tell_of(&kill.name, event::killing(&kill.message));
             self.stop_container(&kill.id, &kill.name, runtime, grace)
         });
         futures::future::join_all(stops).await.into_iter().collect()
@@ -263,13 +279,20 @@ impl Worker {
         let total = grace::pod_grace(&self.pod, self.shorter);
         let ending = matches!(why, KillPod::Terminating | KillPod::Finished);
         let by = match self.kill_by {
-            Some(by) if ending => by,
+            // A shorter grace may have been asked for meanwhile.
+            Some(by) if ending => by.min(Instant::now() + total),
             _ => Instant::now() + total,
         };
         if ending {
             self.kill_by = Some(by);
         }
         let order = compute_termination_order(&self.pod, runtime);
+        if !self.told_stop || !ending {
+            self.told_stop = ending;
+            for (_, name) in order.iter().flat_map(|step| &step.containers) {
+                self.tell_of(name, event::stopping(name));
+            }
+        }
         let left = by.saturating_duration_since(Instant::now());
         let mut steps = order.iter();
         let first = steps.next().into_iter().flat_map(|step| &step.containers);
@@ -299,6 +322,10 @@ impl Worker {
     async fn make_sandbox(&mut self, create: CreateSandbox) -> Result<(), PodError> {
         self.take_permit().await;
         self.prepare().await?;
+        let handler = self.handler().await?;
+        if create.attempt > 0 {
+            self.tell(event::sandbox_changed());
+        }
         for note in &self.identity.dns.notes {
             // Once a sandbox: what the kubelet tells with its event DNSConfigForming.
             tracing::warn!(
@@ -307,6 +334,7 @@ impl Worker {
                 note,
                 "the pod's resolv.conf is not as asked for"
             );
+            self.tell_dns(note);
         }
         let config = sandbox_config(&SandboxPlan {
             pod: &self.pod,
@@ -315,11 +343,12 @@ impl Worker {
             pod_logs_dir: &self.deps.settings.pod_logs_dir,
             traceparent: &self.traceparent,
             identity: &self.identity,
+            cgroups: &self.deps.settings.cgroups,
         });
         self.acted = true;
         let span = bulkhead_ipc::traced!("syncd sandbox", pod.uid = self.uid);
         let begin = Instant::now();
-        let made = self.deps.runtime.run_pod_sandbox(config, "").instrument(span).await;
+        let made = self.deps.runtime.run_pod_sandbox(config, &handler).instrument(span).await;
         self.deps.measures.sandbox_made(begin.elapsed(), made.is_err());
         match made {
             Ok(id) => {
@@ -331,9 +360,37 @@ impl Worker {
                     "ContainerCreating",
                     &format!("Failed to create pod sandbox: {}", error.runtime_message()),
                 );
-                Err(self.doing("making the sandbox")(error))
+                Err(self.doing(MAKING_SANDBOX)(error))
             }
         }
+    }
+
+    /// The runtime's handler for the pod's sandbox. What its class was last known to name, while that cannot be asked for.
+    async fn handler(&mut self) -> Result<String, PodError> {
+        let class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.clone());
+        let Some(class) = class.filter(|class| !class.is_empty()) else {
+            return Ok(DEFAULT_HANDLER.to_owned());
+        };
+        let source = match (self.deps.classes.handler(&class).await, self.known_handler()) {
+            (Ok(handler), _) => {
+                let known = Some(handler.clone());
+                self.deps.records.update(&self.uid, |record| record.handler = known);
+                return Ok(handler);
+            }
+            (Err(ClassError::Away { .. }), Some(known)) => return Ok(known),
+            (Err(error), _) => error,
+        };
+        let why = bulkhead_base::chain(&source).to_string();
+        self.all_wait(
+            "ContainerCreating",
+            &format!("Failed to create pod sandbox: failed to get sandbox runtime: {why}"),
+        );
+        Err(PodError::RuntimeClass { uid: self.uid.clone(), source })
+    }
+
+    /// The handler that the pod's sandbox was made with, if it has a class.
+    pub(super) fn known_handler(&self) -> Option<String> {
+        self.deps.records.get(&self.uid)?.handler
     }
 
     /// Folders, cgroup, names and volumes: what must stand before anything of the pod runs.
@@ -345,7 +402,7 @@ impl Worker {
                 return Err(PodError::Config { uid: self.uid.clone(), source });
             }
         }
-        if let Err(error) = self.in_folders(|folders, pod, settings| folders.make(pod, settings)).await {
+        if let Err(error) = self.make_folders(&self.at_a_glance()).await {
             // Such as a full disk.
             self.all_wait("ContainerCreating", &bulkhead_base::chain(&error).to_string());
             return Err(error);
@@ -399,6 +456,7 @@ impl Worker {
     async fn finish(&mut self, runtime: &RuntimePod) -> Result<Step, PodError> {
         self.start_span = None;
         self.decision.waiting.clear();
+        self.decision.resize = Resize::default();
         if runtime.is_active() {
             self.stop_everything(runtime, KillPod::Finished).await?;
             if self.observe().await?.is_active() {

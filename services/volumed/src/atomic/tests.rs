@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 
 fn file(path: &str, content: &str, mode: u32) -> VolumeFile {
-    VolumeFile { path: path.to_owned(), content: content.as_bytes().to_vec(), mode }
+    VolumeFile { path: path.to_owned(), content: content.as_bytes().to_vec(), mode, owner: None }
 }
 
 fn now() -> Timestamp {

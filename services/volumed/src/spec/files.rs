@@ -26,6 +26,8 @@ pub(crate) struct VolumeFile {
     pub(crate) content: Vec<u8>,
     /// Permission bits.
     pub(crate) mode: u32,
+    /// Its user; `None`: root.
+    pub(crate) owner: Option<u32>,
 }
 
 impl fmt::Debug for VolumeFile {
@@ -36,25 +38,27 @@ impl fmt::Debug for VolumeFile {
 
 /// Checks the files, and puts them in order. Of two with one path the later counts.
 pub(super) fn parse(files: Vec<wire::VolumeFile>) -> Result<Vec<VolumeFile>, Error> {
+    let file = |file: wire::VolumeFile| VolumeFile {
+        path: file.path,
+        content: file.content,
+        mode: file.mode,
+        owner: None,
+    };
+    arrange(files.into_iter().map(file).collect(), CONTENT_BYTES)
+}
+
+/// Checks the files, which have at most `bytes` together, and puts them in order. Of two with one path the later counts.
+pub(crate) fn arrange(files: Vec<VolumeFile>, bytes: usize) -> Result<Vec<VolumeFile>, Error> {
     if files.len() > FILES {
         return Err(Error::Invalid(format!("it has {} files: {FILES} are possible", files.len())));
     }
-    if files.iter().map(|file| file.content.len()).sum::<usize>() > CONTENT_BYTES {
-        return Err(Error::Invalid(format!("its files have more than {CONTENT_BYTES} bytes")));
+    if files.iter().map(|file| file.content.len()).sum::<usize>() > bytes {
+        return Err(Error::Invalid(format!("its files have more than {bytes} bytes")));
     }
     let mut all: BTreeMap<String, VolumeFile> = BTreeMap::new();
     for file in files {
-        let refused = |why: &str| Err(Error::Invalid(format!("file {:?} {why}", cut(&file.path))));
-        if let Some(why) = wrong(&file.path) {
-            return refused(why);
-        }
-        if file.mode > 0o777 {
-            return refused("has a mode above 0777");
-        }
-        let path =
-            file.path.split('/').filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/");
-        let file = VolumeFile { path: path.clone(), content: file.content, mode: file.mode };
-        all.insert(path, file);
+        let path = checked(&file.path, file.mode)?;
+        all.insert(path.clone(), VolumeFile { path, ..file });
     }
     let is_above = |path: &str| {
         let below = format!("{path}/");
@@ -64,6 +68,18 @@ pub(super) fn parse(files: Vec<wire::VolumeFile>) -> Result<Vec<VolumeFile>, Err
         return Err(Error::Invalid(format!("{:?} is both a file and a directory", cut(both))));
     }
     Ok(all.into_values().collect())
+}
+
+/// The path of a file in a volume, written in the one usual way.
+pub(super) fn checked(path: &str, mode: u32) -> Result<String, Error> {
+    let refused = |why: &str| Err(Error::Invalid(format!("file {:?} {why}", cut(path))));
+    if let Some(why) = wrong(path) {
+        return refused(why);
+    }
+    if mode > 0o777 {
+        return refused("has a mode above 0777");
+    }
+    Ok(path.split('/').filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/"))
 }
 
 fn wrong(path: &str) -> Option<&'static str> {

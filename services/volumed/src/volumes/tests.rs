@@ -7,7 +7,8 @@ use super::*;
 use crate::testing::Pods;
 
 fn volumes(pods: &Pods) -> Volumes {
-    Volumes::new(pods.text().to_owned(), Arc::new(bulkhead_base::SystemClock), CancellationToken::new())
+    let clock = Arc::new(bulkhead_base::SystemClock);
+    Volumes::new(pods.text().to_owned(), Objects::new(None), clock, CancellationToken::new())
 }
 
 fn disk(name: &str) -> wire::Volume {
@@ -107,6 +108,7 @@ async fn a_restart_knows_again_what_stands() {
 async fn without_the_folder_nothing_is_published() {
     let volumes = Volumes::new(
         "/nonexistent/pods".to_owned(),
+        Objects::new(None),
         Arc::new(bulkhead_base::SystemClock),
         CancellationToken::new(),
     );

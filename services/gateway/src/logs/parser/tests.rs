@@ -48,14 +48,14 @@ fn records_become_lines() {
 
 #[test]
 fn times_are_told_once_a_line_as_written() {
-    let options = LineOptions { timestamps: true, since: None };
+    let options = LineOptions { timestamps: true, ..LineOptions::default() };
     let input = format!("{T1} stdout P a\n{T2} stdout F b\n{T2} stderr F c\n");
     assert_eq!(parse(&input, options), format!("{T1} ab\n{T2} c\n"));
 }
 
 #[test]
 fn lines_before_the_time_asked_for_are_left_out_whole() {
-    let since = |text: &str| LineOptions { timestamps: false, since: Some(text.parse().unwrap()) };
+    let since = |text: &str| LineOptions { since: Some(text.parse().unwrap()), ..LineOptions::default() };
     let input = "2026-01-01T00:00:01Z stdout P old\n2026-01-01T00:00:02Z stdout F rest of old\n\
                  2026-01-01T00:00:02Z stdout F new\n2026-01-01T00:00:01Z stderr F late\n";
     assert_eq!(parse(input, since("2026-01-01T00:00:02Z")), "new\n");
@@ -74,7 +74,7 @@ fn a_long_line_is_one_line_up_to_the_bound_and_split_beyond() {
     let text = format!("{}{}", record("P").repeat(63), record("F"));
     assert_eq!(parse(&text, LineOptions::default()).lines().count(), 1);
     let text = format!("{}{T1} stdout F y\n", record("P").repeat(64));
-    let lines = parse(&text, LineOptions { timestamps: true, since: None });
+    let lines = parse(&text, LineOptions { timestamps: true, ..LineOptions::default() });
     let lines: Vec<_> = lines.lines().collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[0].len(), T1.len() + 1 + LINE_BYTES);
@@ -124,7 +124,7 @@ proptest! {
         since in any::<bool>(),
     ) {
         let text = rows.concat();
-        let options = LineOptions { timestamps, since: since.then(|| "2026-11-30T12:00:00Z".parse().unwrap()) };
+        let options = LineOptions { timestamps, since: since.then(|| "2026-11-30T12:00:00Z".parse().unwrap()), only: None };
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();

@@ -226,10 +226,11 @@ async fn a_whole_log_is_what_rotation_has_left_of_it() {
         let reader = Reader::begin(&writer, tail, LineOptions::default(), Until::End, none()).await;
         assert_eq!(reader.rest().await, writer.wanted(from), "{tail:?}");
     }
-    let options = LineOptions { timestamps: true, since: None };
+    let options = LineOptions { timestamps: true, ..LineOptions::default() };
     let reader = Reader::begin(&writer, Some(1), options, Until::End, none()).await;
     assert_eq!(reader.rest().await, "2026-11-30T14:03:12.000000001Z 3009\n");
-    let options = LineOptions { timestamps: false, since: Some("2026-12-01T00:00:00Z".parse().unwrap()) };
+    let options =
+        LineOptions { since: Some("2026-12-01T00:00:00Z".parse().unwrap()), ..LineOptions::default() };
     let reader = Reader::begin(&writer, None, options, Until::End, none()).await;
     assert_eq!(reader.rest().await, "", "all of it is older");
 }

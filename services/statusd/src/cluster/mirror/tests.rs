@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use bulkhead_api::common::v1::Part;
 use bulkhead_ipc::Update;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -41,7 +42,7 @@ impl Fake {
     }
 }
 
-impl MirrorApi for Fake {
+impl PodApi for Fake {
     async fn get(&self, _: &str, name: &str) -> Result<Option<Pod>, ApiError> {
         let state = self.works()?;
         let (verb, object) = ("get", name.to_owned());

@@ -2,12 +2,14 @@
 
 use std::sync::Mutex;
 
+use bulkhead_base::FakeClock;
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::cluster::fake::FakeApi;
+use crate::events::{Happened, Regarding};
 use crate::fake::at;
 
 struct Source(Mutex<Node>);
@@ -36,6 +38,19 @@ struct Bench {
     api: Arc<FakeApi>,
     source: Arc<Source>,
     uid: watch::Receiver<Option<String>>,
+    happened: tokio::sync::mpsc::Receiver<Happened>,
+}
+
+impl Bench {
+    /// What was told since the last time.
+    fn told(&mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Ok(Happened { regarding, event, .. }) = self.happened.try_recv() {
+            assert_eq!(regarding, Regarding::Node);
+            told.push(event.reason.into_owned());
+        }
+        told
+    }
 }
 
 fn bench(registration: Registration, existing: Option<Node>) -> Bench {
@@ -48,20 +63,24 @@ fn bench_of(registration: Registration, existing: Option<Node>, now: Node) -> Be
     let source = Arc::new(Source(Mutex::new(now)));
     let (known, uid) = watch::channel(None);
     let (look, report) = (Duration::from_secs(10), Duration::from_secs(300));
+    let (events, happened) = Events::queue();
     let presence = Presence::new(Parts {
         api: api.clone(),
         node: source.clone(),
+        name: "a".into(),
         registration,
         timing: Timing { look, report },
         check: Box::new(|_| ()),
         known,
+        events,
+        clock: Arc::new(FakeClock::new(at(0))),
     });
     let (waker, wake) = wake();
     tokio::spawn(async move {
         let _waker = waker;
         drive(presence, wake, watch::Sender::new(LoopStatus::default()), std::future::pending()).await;
     });
-    Bench { api, source, uid }
+    Bench { api, source, uid, happened }
 }
 
 fn wanted() -> Registration {
@@ -153,4 +172,28 @@ async fn a_process_that_starts_makes_no_ready_node_unready() {
     let unready = bench_of(wanted(), Some(own(true)), own(false));
     after(32).await;
     assert_eq!(unready.api.last_status()["status"]["conditions"][0]["status"], "False", "it is not a start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_the_node_is_told_once() {
+    let mut bench = bench(wanted(), None);
+    after(0).await;
+    assert_eq!(bench.told(), ["NodeReady"]);
+    after(600).await;
+    assert_eq!(bench.told(), [""; 0]);
+    *bench.source.0.lock().unwrap() = own(false);
+    after(11).await;
+    assert_eq!(bench.told(), ["NodeNotReady"]);
+
+    let booted = |boot: &str| {
+        let mut node = own(true);
+        let info = node.status.get_or_insert_default().node_info.get_or_insert_default();
+        info.boot_id = boot.into();
+        node
+    };
+    for (before, now, told) in [("1", "2", vec!["Rebooted"]), ("1", "1", vec![]), ("", "1", vec![])] {
+        let mut bench = bench_of(wanted(), Some(booted(before)), booted(now));
+        after(60).await;
+        assert_eq!(bench.told(), told, "{before} -> {now}");
+    }
 }

@@ -12,6 +12,7 @@ fn item(kind: Kind, name: &str, text: &str) -> Item {
         Kind::File => Origin::File(name),
         Kind::Url => Origin::Url(name),
         Kind::Submission => Origin::Submission,
+        Kind::Api => unreachable!("its pods are no manifests"),
     };
     let pod = take(manifest::parse(text.as_bytes()), &StaticSource { origin, node_name: "node-a" }, at(100));
     Item { place: place(kind, name), pod }
@@ -36,7 +37,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn images(desired: &Desired) -> Vec<String> {
-    let image = |p: &StaticPod| p.pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
+    let image = |p: &SourcedPod| p.pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
     let mut images: Vec<_> = desired.pods.values().map(image).collect();
     images.sort();
     images

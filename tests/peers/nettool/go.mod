@@ -1,0 +1,3 @@
+module bulkhead.test/nettool
+
+go 1.26
