@@ -40,6 +40,13 @@ update_message!(
 );
 
 update_message!(
+    syncd::v1::MirrorPodsUpdate,
+    syncd::v1::MirrorPod,
+    from_wire = |item| keyed(item.uid.clone(), item, "MirrorPod"),
+    to_wire = |item: &syncd::v1::MirrorPod| item.clone()
+);
+
+update_message!(
     prober::v1::ResultsUpdate,
     prober::v1::ContainerResult,
     from_wire = |item| keyed(item.container_id.clone(), item, "ContainerResult"),

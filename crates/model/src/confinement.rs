@@ -15,8 +15,6 @@ pub const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernet
 pub struct Kernel {
     /// AppArmor is on.
     pub apparmor: bool,
-    /// SELinux is on.
-    pub selinux: bool,
 }
 
 /// A profile that confines a container.
@@ -104,7 +102,8 @@ pub fn profile_name_is_safe(name: &str) -> bool {
         && name.split('/').all(|part| part != "..")
 }
 
-/// Refuses a pod that asks for a confinement that this kernel has not.
+/// Refuses a pod that asks for a confinement that this kernel has not. Labels of SELinux are no such thing: where it is off they
+/// mean nothing, as with the kubelet, and pods for any cluster carry them.
 ///
 /// # Errors
 /// What is missing, and for which container.
@@ -116,12 +115,6 @@ pub fn check(pod: &Pod, kernel: Kernel) -> Result<(), Refusal> {
             let message =
                 format!("container {name} asks for an AppArmor profile, and AppArmor is off on this node");
             return Err(Refusal { reason: "AppArmor", message });
-        }
-        if selinux(pod, found.container).is_some_and(|options| *options != SELinuxOptions::default())
-            && !kernel.selinux
-        {
-            let message = format!("container {name} has seLinuxOptions, and SELinux is off on this node");
-            return Err(Refusal { reason: "SELinuxNotSupported", message });
         }
     }
     Ok(())

@@ -178,9 +178,7 @@ fn put(list: &mut Option<ResourceList>, amounts: Amounts) {
 /// The accepted resources of a pod as Events tell them, with what is in their way.
 pub fn summary(pod: &Pod, error: &str) -> String {
     let Allocation { pod: whole, .. } = Allocation::of(pod);
-    let own = |container: &Container| {
-        json!({"name": container.name, "resources": container.resources.clone().unwrap_or_default()})
-    };
+    let own = |container: &Container| json!({"name": container.name, "resources": container.resources.clone().unwrap_or_default()});
     let list = |list: &[Container]| list.iter().map(own).collect::<Vec<_>>();
     let spec = pod.spec.clone().unwrap_or_default();
     let mut all = serde_json::Map::new();

@@ -18,7 +18,8 @@ use crate::spec::{self, ContainerKind};
 
 pub use cgroup::{
     CgroupSettings, ContainerCgroup, MAX_SHARES, MIN_QUOTA_US, MIN_SHARES, PodCgroup, bare_cgroup,
-    burstable_shares, container_cgroup, cpu_quota_us, cpu_shares, cpu_weight, oom_score_adjust, overhead_cgroup, pod_cgroup,
+    burstable_shares, container_cgroup, cpu_quota_us, cpu_shares, cpu_weight, oom_score_adjust,
+    overhead_cgroup, pod_cgroup,
 };
 pub use memory_qos::{MemoryQos, NodeProtection, Protection};
 

@@ -141,7 +141,10 @@ mod tests {
             ..Default::default()
         };
         let two = features(&[(DEFAULT_HANDLER, true), ("runc", false)]);
-        assert_eq!([DEFAULT_HANDLER, "runc", "kata"].map(|name| two.recursive_read_only(name)), [true, false, false]);
+        assert_eq!(
+            [DEFAULT_HANDLER, "runc", "kata"].map(|name| two.recursive_read_only(name)),
+            [true, false, false]
+        );
         assert!(!features(&[("runc", true)]).recursive_read_only(DEFAULT_HANDLER), "not told");
     }
 

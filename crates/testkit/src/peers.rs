@@ -136,6 +136,7 @@ impl syncd::v1::syncd_server::Syncd for FakeSyncd {
     type WatchStatusViewsStream = BoxStream<syncd::v1::StatusViewsUpdate>;
     type WatchProbeViewsStream = BoxStream<syncd::v1::ProbeViewsUpdate>;
     type WatchStatsViewsStream = BoxStream<syncd::v1::StatsViewsUpdate>;
+    type WatchMirrorPodsStream = BoxStream<syncd::v1::MirrorPodsUpdate>;
     type ListPodsStream = BoxStream<syncd::v1::ListPodsItem>;
 
     async fn watch_status_views(
@@ -150,6 +151,13 @@ impl syncd::v1::syncd_server::Syncd for FakeSyncd {
         _: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchProbeViewsStream>, Status> {
         told(self.probe.as_ref())
+    }
+
+    async fn watch_mirror_pods(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchMirrorPodsStream>, Status> {
+        Err(Status::unimplemented("there is no API server"))
     }
 
     async fn watch_stats_views(

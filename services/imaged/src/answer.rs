@@ -172,6 +172,15 @@ impl Waiting {
         Self::new(Reason::ErrImageNeverPull, message, LOOK_AGAIN)
     }
 
+    /// There, with policy Never, and the pod could not have pulled it.
+    pub(crate) fn not_theirs(image: &str) -> Self {
+        let message = format!(
+            "Container image {image:?} is present with pull policy of Never, but was pulled with credentials that the \
+             pod has not"
+        );
+        Self::new(Reason::ErrImageNeverPull, message, LOOK_AGAIN)
+    }
+
     /// No image reference.
     pub(crate) fn invalid(image: &ImageError) -> Self {
         let message = format!("Failed to read the container's image: {image}; write it as registry/name:tag");

@@ -38,10 +38,19 @@ pub(crate) struct Owner {
     pub(crate) secrets: Vec<String>,
 }
 
+/// Whose credentials they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A Secret of the pod's: NAMESPACE/NAME/UID.
+    Secret(String),
+    /// The node's: for every pod.
+    Node,
+}
+
 /// Credentials to be tried one after another; none: the image is pulled without. Secret.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
-    auths: Arc<[Auth]>,
+    auths: Arc<[(Auth, Source)]>,
     /// Differs where credentials differ, in this life.
     fingerprint: u64,
 }
@@ -75,8 +84,18 @@ impl fmt::Debug for Access {
 
 impl Access {
     /// In their order.
-    pub(crate) fn auths(&self) -> &[Auth] {
-        &self.auths
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = (&Auth, &Source)> + ExactSizeIterator {
+        self.auths.iter().map(|(auth, source)| (auth, source))
+    }
+
+    /// Whether any of them is a pod's own.
+    pub(crate) fn has_own(&self) -> bool {
+        self.all().any(|(_, source)| *source != Source::Node)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new_for_test(auths: Vec<(Auth, Source)>) -> Self {
+        Self { auths: auths.into(), fingerprint: 0 }
     }
 
     /// Under which name pulls of `image` with these credentials are one.
@@ -100,25 +119,32 @@ impl Credentials {
         });
         let files = self.files().await;
         let provided = self.provided(image).await;
-        let mut auths: Vec<Auth> = Vec::new();
-        for auth in secrets.iter().chain(&files).chain(&provided).flat_map(|keyring| keyring.matching(image))
-        {
-            if auths.len() < TRIES && !auths.contains(auth) {
-                auths.push(auth.clone());
+        let own = secrets.iter().map(|(keyring, source)| (keyring, source.clone()));
+        let nodes = files.iter().chain(&provided).map(|keyring| (keyring, Source::Node));
+        let mut auths: Vec<(Auth, Source)> = Vec::new();
+        for (keyring, source) in own.chain(nodes) {
+            for auth in keyring.matching(image) {
+                if auths.len() < TRIES && !auths.iter().any(|(known, _)| known == auth) {
+                    auths.push((auth.clone(), source.clone()));
+                }
             }
         }
-        let fingerprint = self.0.hasher.hash_one(&auths);
+        let fingerprint = self.0.hasher.hash_one(auths.iter().map(|(auth, _)| auth).collect::<Vec<_>>());
         Access { auths: auths.into(), fingerprint }
     }
 
-    async fn secrets(&self, owner: &Owner) -> Vec<Keyring> {
+    async fn secrets(&self, owner: &Owner) -> Vec<(Keyring, Source)> {
         let mut keyrings = Vec::new();
         let Some(client) = &self.0.sources.client else { return keyrings };
         for name in &owner.secrets {
             let of = format!("pull secret {}/{name}", owner.namespace);
             match quiet::get::<Secret>(client, &owner.namespace, name).await {
                 Ok(Some(secret)) => match keyring(&secret) {
-                    Some(keyring) => keyrings.push(keyring),
+                    Some(keyring) => {
+                        let uid = secret.metadata.uid.unwrap_or_default();
+                        let source = Source::Secret(format!("{}/{name}/{uid}", owner.namespace));
+                        keyrings.push((keyring, source));
+                    }
                     None => self.say(&format!("{of} holds no docker configuration")),
                 },
                 Ok(None) => self.say(&format!("{of} does not exist")),

@@ -11,6 +11,7 @@ use crate::error::{EnsureError, is_away};
 use crate::policy::{Decision, Presence, decide};
 use crate::promised::Promised;
 use crate::pulls::Pulls;
+use crate::records::Records;
 use crate::reference;
 use crate::table::{Asker, Outcome, Ticket};
 
@@ -20,6 +21,7 @@ pub(crate) struct Keeper<R> {
     runtime: R,
     pulls: Pulls<R>,
     credentials: Credentials,
+    records: Records,
     promised: Promised,
 }
 
@@ -38,9 +40,9 @@ pub(crate) struct Need {
 
 impl<R: Images> Keeper<R> {
     /// Keeps the images of `runtime`.
-    pub(crate) fn new(runtime: R, credentials: Credentials, settings: Settings) -> Self {
-        let pulls = Pulls::new(runtime.clone(), &settings);
-        Self { pulls, runtime, credentials, promised: Promised::default() }
+    pub(crate) fn new(runtime: R, credentials: Credentials, records: Records, settings: Settings) -> Self {
+        let pulls = Pulls::new(runtime.clone(), records.clone(), &settings);
+        Self { pulls, runtime, credentials, records, promised: Promised::default() }
     }
 
     /// The images that containers were told they could have.
@@ -84,6 +86,13 @@ impl<R: Images> Keeper<R> {
         };
         let presence = if present.is_some() { Presence::Present } else { Presence::Absent };
         match (decide(need.policy, presence), present) {
+            (Decision::Use, Some(present)) if !self.may_use(need, &present, deadline).await => {
+                match need.policy {
+                    PullPolicy::Never => Ok(Answer::Waiting(Waiting::not_theirs(&need.image))),
+                    // The registry is asked whether the pod may have it.
+                    _ => self.pull(need, &image, deadline).await.map_err(away),
+                }
+            }
             (Decision::Use, Some(present)) => {
                 // A pull that outlived this container's last call may have brought it.
                 let pulled = self.pulls.settle(&need.asker, &image);
@@ -92,6 +101,16 @@ impl<R: Images> Keeper<R> {
             (Decision::Refuse, _) => Ok(Answer::Waiting(Waiting::never(&need.image))),
             (Decision::Pull | Decision::Use, _) => self.pull(need, &image, deadline).await.map_err(away),
         }
+    }
+
+    /// Whether a pod may have an image that is there.
+    async fn may_use(&self, need: &Need, present: &Image, deadline: Instant) -> bool {
+        let Ok(parsed) = ImageRef::parse(&need.image) else { return false };
+        if self.records.is_open(&present.id, &parsed) {
+            return true;
+        }
+        let found = tokio::time::timeout_at(deadline, self.credentials.find(&parsed, &need.owner)).await;
+        self.records.allows(&present.id, &parsed, &found.unwrap_or_default())
     }
 
     async fn pull(&self, need: &Need, image: &str, deadline: Instant) -> Result<Answer, CriError> {

@@ -7,6 +7,7 @@ use std::fmt;
 use bulkhead_cri::wire;
 use bulkhead_model::image::ImageRef;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 /// Docker Hub, under each name that it has in configurations.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
@@ -72,6 +73,16 @@ impl Auth {
             registry_token: self.registry_token.clone(),
             ..Default::default()
         }
+    }
+
+    /// The same for the same credentials, with the same salt; says nothing about them.
+    pub(crate) fn fingerprint(&self, salt: &str) -> String {
+        let mut hash = Sha256::new();
+        for text in [salt, &self.username, &self.password, &self.identity_token, &self.registry_token] {
+            hash.update(text.len().to_be_bytes());
+            hash.update(text);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn is_empty(&self) -> bool {

@@ -20,6 +20,7 @@ mod promised;
 mod providers;
 mod pulls;
 mod queue;
+mod records;
 mod reference;
 mod table;
 
@@ -39,6 +40,7 @@ use ensure::Keeper;
 use gc::{Collector, Loop, Statvfs, UsersOfPods};
 use health::{Health, Probe, Watched};
 use providers::Providers;
+use records::{Policy, Records};
 
 /// The process.
 pub struct Imaged;
@@ -75,7 +77,8 @@ pub async fn run(context: Context, settings: Settings) -> Result<(), ServiceErro
         files: credentials::places(&context.flags.root_dir, home),
         providers: providers(&context)?,
     });
-    let keeper = Keeper::new(runtime.clone(), credentials, settings);
+    let records = Records::open(&context.own_state_dir(), Policy::from_configuration(&context.config));
+    let keeper = Keeper::new(runtime.clone(), credentials, records, settings);
     let parts = gc::Parts {
         runtime,
         users: UsersOfPods::new(context.peer("pleg")),

@@ -178,7 +178,9 @@ impl Provider {
             "Registry" => registry,
             "Global" => global,
             _ => {
-                return Err("its answer has a cacheKeyType that is none of Image, Registry, Global".to_owned());
+                return Err(
+                    "its answer has a cacheKeyType that is none of Image, Registry, Global".to_owned()
+                );
             }
         };
         let duration = match response.cache_duration.as_deref() {

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use bulkhead_cri::{CriError, Images};
 use bulkhead_ipc::{trace, traced};
+use bulkhead_model::image::ImageRef;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use crate::answer::{Image, PullFailure};
 use crate::config::Settings;
-use crate::credentials::Access;
+use crate::credentials::{Access, Source};
 use crate::error::is_away;
+use crate::keyring::Auth;
+use crate::records::Records;
 use crate::table::{Asker, Done, Job, Table, Ticket, Wish};
 
 /// The pulls of the node. Clones share them.
@@ -20,14 +23,16 @@ pub(crate) struct Pulls<R>(Arc<Shared<R>>);
 
 struct Shared<R> {
     runtime: R,
+    records: Records,
     start: Instant,
     table: Mutex<Table>,
 }
 
 impl<R: Images> Pulls<R> {
     /// None yet.
-    pub(crate) fn new(runtime: R, settings: &Settings) -> Self {
-        Self(Arc::new(Shared { runtime, start: Instant::now(), table: Mutex::new(Table::new(settings)) }))
+    pub(crate) fn new(runtime: R, records: Records, settings: &Settings) -> Self {
+        let table = Mutex::new(Table::new(settings));
+        Self(Arc::new(Shared { runtime, records, start: Instant::now(), table }))
     }
 
     /// Joins the image's pull or starts one; in the trace of the current span.
@@ -51,7 +56,7 @@ impl<R: Images> Pulls<R> {
             let Some(job) = job else { return };
             let pulls = self.clone();
             tokio::spawn(async move {
-                let done = pull(&pulls.0.runtime, &job).await;
+                let done = pull(&pulls.0.runtime, &pulls.0.records, &job).await;
                 pulls.table().finish(&job.key, done, pulls.now());
                 pulls.start_jobs();
             });
@@ -68,21 +73,33 @@ impl<R: Images> Pulls<R> {
 }
 
 /// Tries the credentials one after another: which one a registry takes only it can tell. Without any, one try without.
-async fn pull_with<R: Images>(runtime: &R, image: &str, access: &Access) -> Result<String, CriError> {
-    let Some((last, others)) = access.auths().split_last() else {
-        return runtime.pull_image(image, None).await;
+async fn pull_with<'a, R: Images>(
+    runtime: &R,
+    image: &str,
+    access: &'a Access,
+) -> Result<Pulled<'a>, CriError> {
+    let mut all = access.all();
+    let Some((last, source)) = all.next_back() else {
+        return Ok(Pulled { found: runtime.pull_image(image, None).await?, with: None });
     };
-    for auth in others {
+    for (auth, source) in all {
         match runtime.pull_image(image, Some(auth.to_wire())).await {
-            Ok(pulled) => return Ok(pulled),
+            Ok(found) => return Ok(Pulled { found, with: Some((auth, source)) }),
             Err(error) => tracing::info!(image, %error, "not pulled; the next credentials are tried"),
         }
     }
-    runtime.pull_image(image, Some(last.to_wire())).await
+    let found = runtime.pull_image(image, Some(last.to_wire())).await?;
+    Ok(Pulled { found, with: Some((last, source)) })
+}
+
+/// What a pull brought, and the credentials that it took.
+struct Pulled<'a> {
+    found: String,
+    with: Option<(&'a Auth, &'a Source)>,
 }
 
 /// One pull, traced if whoever started it is.
-async fn pull<R: Images>(runtime: &R, job: &Job) -> Done {
+async fn pull<R: Images>(runtime: &R, records: &Records, job: &Job) -> Done {
     let span = match &job.traceparent {
         Some(parent) => {
             let span = traced!(
@@ -97,7 +114,7 @@ async fn pull<R: Images>(runtime: &R, job: &Job) -> Done {
         }
         None => Span::none(),
     };
-    let done = pull_and_look(runtime, &job.image, &job.access).instrument(span.clone()).await;
+    let done = pull_and_look(runtime, records, job).instrument(span.clone()).await;
     match &done {
         Done::Pulled(image) => tracing::info!(image = job.image, id = image.id, "image pulled"),
         Done::Failed(PullFailure { text, .. }) | Done::NotInspected(text) => {
@@ -112,13 +129,43 @@ async fn pull<R: Images>(runtime: &R, job: &Job) -> Done {
     done
 }
 
-async fn pull_and_look<R: Images>(runtime: &R, image: &str, access: &Access) -> Done {
-    tracing::info!(image, credentials = access.auths().len(), "pulling image");
+async fn pull_and_look<R: Images>(runtime: &R, records: &Records, job: &Job) -> Done {
+    let (image, access) = (job.image.as_str(), &job.access);
+    tracing::info!(image, credentials = access.all().len(), "pulling image");
+    let of = match ImageRef::parse(image) {
+        Ok(parsed) => parsed,
+        Err(error) => return Done::NotInspected(error.to_string()),
+    };
+    if access.has_own()
+        && let Err(reason) = records.begin(&of).await
+    {
+        let text = format!("the pull is not begun, since it cannot be kept who may use the image: {reason}");
+        return Done::Failed(PullFailure::from_runtime(&text));
+    }
+    let done = pull_of(runtime, records, &of, job).await;
+    // Without an answer it is not known whether the runtime goes on with it.
+    if access.has_own() && !matches!(done, Done::Pulled(_) | Done::NoAnswer(_)) {
+        records.end(&of, None).await;
+    }
+    if records.is_crowded()
+        && let Ok(images) = runtime.list_images().await
+    {
+        records.keep(&images.into_iter().map(|image| image.id).collect());
+    }
+    done
+}
+
+async fn pull_of<R: Images>(runtime: &R, records: &Records, of: &ImageRef, job: &Job) -> Done {
+    let (image, access) = (job.image.as_str(), &job.access);
     match pull_with(runtime, image, access).await {
-        Ok(pulled) => {
+        Ok(Pulled { found: pulled, with }) => {
             let found = if pulled.is_empty() { image } else { &pulled };
             match runtime.image_status(found).await {
-                Ok(Some(status)) => Done::Pulled(Image::from(status)),
+                Ok(Some(status)) => {
+                    let status = Image::from(status);
+                    records.end(of, Some((&status.id, with))).await;
+                    Done::Pulled(status)
+                }
                 Ok(None) => {
                     Done::NotInspected(format!("the runtime pulled it as {found} but does not find it"))
                 }

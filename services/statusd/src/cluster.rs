@@ -16,6 +16,7 @@ mod fake;
 
 use std::sync::Arc;
 
+use bulkhead_api::common::v1::WatchRequest;
 use bulkhead_api::convert::StatusItem;
 use bulkhead_api::statusd::v1::PodStatus;
 use bulkhead_api::syncd::v1::syncd_client::SyncdClient;
@@ -67,10 +68,18 @@ pub(crate) fn start(
     let seconds = config.node_lease_duration_seconds;
     let syncd = SyncdClient::new(context.peer("syncd")).max_decoding_message_size(crate::MESSAGE_BYTES);
     let pods_api = Arc::new(KubePods(client));
+    let existing = Mirror::follow(context.channels.handle("syncd"), context.shutdown.clone(), {
+        let syncd = syncd.clone();
+        move || {
+            let mut client = syncd.clone();
+            async move { client.watch_mirror_pods(WatchRequest {}).await }
+        }
+    });
     let mirrors = Mirrors::new(mirror::Parts {
         api: pods_api.clone(),
-        source: Syncd(syncd),
+        source: Syncd(syncd.clone()),
         views: views.clone(),
+        existing: existing.clone(),
         statuses: statuses.clone(),
         node: name.clone(),
         registered: registered.clone(),
@@ -84,8 +93,9 @@ pub(crate) fn start(
     tokio::spawn(drive(presence, never, watch::Sender::new(LoopStatus::default()), stopped()));
     tokio::spawn(drive(mirrors, mirrors_changed, watch::Sender::new(LoopStatus::default()), stopped()));
     tokio::spawn(drive(pods, pods_changed, watch::Sender::new(LoopStatus::default()), stopped()));
-    let (mut generations, mut changes, end) =
-        (statuses.generations(), views.changes(), context.shutdown.clone());
+    let (mut generations, mut changes, mut copies) =
+        (statuses.generations(), views.changes(), existing.changes());
+    let end = context.shutdown.clone();
     tokio::spawn(async move {
         // Statuses are told as they change, and pods that are being deleted as soon as nothing is left of them.
         let wakers = [mirrors_waker, pods_waker];
@@ -95,6 +105,7 @@ pub(crate) fn start(
                 () = end.cancelled() => return,
                 changed = generations.changed() => if changed.is_err() { return },
                 _ = changes.next() => {}
+                _ = copies.next() => {}
             }
             wakers.iter().for_each(bulkhead_reconcile::Waker::wake);
         }

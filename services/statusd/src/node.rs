@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bulkhead_cri::wire;
 use k8s_openapi::api::core::v1::{
-    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
-    NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSystemInfo,
+    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
+    NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -15,7 +15,8 @@ use crate::host::HostFacts;
 use crate::runtime::RuntimeState;
 
 /// What this release can do that not every node can: the API server and the scheduler rely on it (KEP 5328). Sorted.
-const DECLARED: [&str; 2] = ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
+const DECLARED: [&str; 2] =
+    ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
 
 /// The kubelet that this one stands in for, and its own version.
 const KUBELET_VERSION: &str = concat!("v1.37.2+bulkhead.", env!("CARGO_PKG_VERSION"));

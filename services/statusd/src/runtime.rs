@@ -91,7 +91,8 @@ impl<O: Observe, A> RuntimeWatch<O, A> {
             self.version_asked = Some(Instant::now());
         }
         let status = self.client.status().await?;
-        let recursive_read_only = Some(runtime_features_from_cri(&status).recursive_read_only(DEFAULT_HANDLER));
+        let recursive_read_only =
+            Some(runtime_features_from_cri(&status).recursive_read_only(DEFAULT_HANDLER));
         self.node.send_if_modified(|node| {
             let changed = node.recursive_read_only != recursive_read_only;
             node.recursive_read_only = recursive_read_only;

@@ -94,7 +94,8 @@ impl Settings {
                 &machine,
                 &Limits::configured(config.max_pods, config.pods_per_core, &config.eviction_hard),
             ),
-            labels: machine::labels(&flags.node_name()),
+            // What the node always has wins, as where it registers.
+            labels: flags.node_labels.0.clone().into_iter().chain(machine::labels(&flags.node_name())).collect(),
             unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
             confinement: machine::kernel(),
         };

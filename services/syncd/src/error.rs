@@ -37,7 +37,7 @@ pub enum PodError {
         uid: String,
         /// Which one, and why.
         #[source]
-        source: crate::cri_config::ConfigError,
+        source: Box<crate::cri_config::ConfigError>,
     },
     /// The pod's volumes cannot be asked for.
     #[error("volumes of pod {uid}")]

@@ -41,6 +41,14 @@ impl wire::syncd_server::Syncd for SyncdService {
         Ok(Response::new(self.views.probes.subscribe()))
     }
 
+    type WatchMirrorPodsStream = BoxStream<wire::MirrorPodsUpdate>;
+    async fn watch_mirror_pods(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchMirrorPodsStream>, Status> {
+        Ok(Response::new(self.views.mirrors.subscribe()))
+    }
+
     type WatchStatsViewsStream = BoxStream<wire::StatsViewsUpdate>;
     async fn watch_stats_views(
         &self,

@@ -33,12 +33,13 @@ use bulkhead_api::evictd::v1::NodePressure;
 use bulkhead_api::evictd::v1::pressures_client::PressuresClient;
 use bulkhead_api::pleg::v1::pleg_client::PlegClient;
 use bulkhead_api::prober::v1::prober_client::ProberClient;
+use bulkhead_api::syncd::v1::MirrorPod;
 use bulkhead_api::syncd::v1::eviction_server::EvictionServer;
 use bulkhead_api::syncd::v1::submissions_server::SubmissionsServer;
 use bulkhead_api::syncd::v1::syncd_server::SyncdServer;
 use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, Mounts, Version};
 use bulkhead_cri::RunClient;
-use bulkhead_ipc::Mirror;
+use bulkhead_ipc::{Mirror, Publisher};
 use bulkhead_reconcile::{LoopStatus, drive, wake};
 use bulkhead_service::{Context, NoFlags, Service, ServiceError};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -90,7 +91,7 @@ impl Service for Syncd {
                 }
             }));
         let views = Views::new(cgroups.layout().clone(), context.shutdown.clone());
-        let (board, submissions) = sources(&context, &settings, &records);
+        let (board, submissions) = sources(&context, &settings, &records, views.mirrors.clone());
         let desired = board.subscribe();
         let deps = Arc::new(Deps {
             runtime: RunClient::new(context.cri_channel(), settings.runtime_timeout),
@@ -160,7 +161,12 @@ fn api_client(context: &Context) -> Option<kube::Client> {
 }
 
 /// Follows the pod sources that the configuration names.
-fn sources(context: &Context, settings: &Settings, records: &Records) -> (Board, Submissions) {
+fn sources(
+    context: &Context,
+    settings: &Settings,
+    records: &Records,
+    mirrors: Publisher<String, MirrorPod>,
+) -> (Board, Submissions) {
     let kinds = [
         settings.static_pod_dir.as_ref().map(|_| Kind::File),
         settings.manifest_url.as_ref().map(|_| Kind::Url),
@@ -198,6 +204,7 @@ fn sources(context: &Context, settings: &Settings, records: &Records) -> (Board,
             client,
             node_name: settings.node_name.clone(),
             board: board.clone(),
+            mirrors,
             clock: context.clock.clone(),
             check: context.check("pods of the API server"),
         };

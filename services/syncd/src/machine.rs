@@ -24,7 +24,6 @@ pub fn machine(disk: &Path) -> Machine {
 pub fn kernel() -> Kernel {
     Kernel {
         apparmor: text("/sys/module/apparmor/parameters/enabled").is_some_and(|text| text.trim() == "Y"),
-        selinux: Path::new("/sys/fs/selinux/enforce").exists(),
     }
 }
 

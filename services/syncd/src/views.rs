@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bulkhead_api::convert::{ProbeItem, StatusItem};
-use bulkhead_api::syncd::v1::{StatsContainer, StatsView, StatsVolume};
+use bulkhead_api::syncd::v1::{MirrorPod, StatsContainer, StatsView, StatsVolume};
 use bulkhead_cgroup::{Layout, PodCgroup};
 use bulkhead_ipc::Publisher;
 use bulkhead_model::decision::{Decision, Stage};
@@ -30,6 +30,8 @@ pub struct Views {
     pub probes: Publisher<String, ProbeItem>,
     /// For evictd.
     pub stats: Publisher<String, StatsView>,
+    /// For statusd: mirror pods in the API server. Opened by its source, not with the others.
+    pub mirrors: Publisher<String, MirrorPod>,
     /// Whole pods: they stay in this process, except for the gateway's `/pods`.
     pods: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>,
     layout: Layout,
@@ -54,7 +56,8 @@ impl Views {
         Self {
             status: Publisher::new(shutdown.clone()),
             probes: Publisher::new(shutdown.clone()),
-            stats: Publisher::new(shutdown),
+            stats: Publisher::new(shutdown.clone()),
+            mirrors: Publisher::new(shutdown),
             pods: Arc::default(),
             layout,
         }

@@ -225,7 +225,7 @@ async fn files_are_what_the_objects_say_and_follow_them() {
     }
     // Secrets and tokens are in memory only.
     for place in ["kubernetes.io~secret/secret", "kubernetes.io~projected/all"] {
-        let kind = rustix::fs::statfs(&volumes.join(place)).unwrap().f_type;
+        let kind = rustix::fs::statfs(volumes.join(place)).unwrap().f_type;
         assert_eq!(kind, 0x0102_1994, "{place} is a tmpfs");
     }
     let kept = std::fs::read(pod.join("volumes-wanted/request")).unwrap();

@@ -52,7 +52,7 @@ impl Cluster {
         let open = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(parent.path(), open).expect("the folder's mode");
         let cluster = Self { dir: parent.path().join(name), _parent: parent };
-        cluster.script(order);
+        cluster.script(&[order]);
         cluster
     }
 
@@ -176,20 +176,38 @@ impl Cluster {
         format!("bulkhead-{}", self.dir.file_name().unwrap_or_default().to_string_lossy())
     }
 
-    fn script(&self, order: &str) {
+    /// Ends one of its programs, such as `kube-apiserver`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn stop(&self, program: &str) {
+        self.script(&["stop", program]);
+    }
+
+    /// Starts what was [stopped](Cluster::stop), and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn start(&self, program: &str) {
+        self.script(&["start", program]);
+    }
+
+    /// An order of the script's, and what it is about beside the cluster.
+    fn script(&self, order: &[&str]) {
+        let (order, about) = order.split_first().expect("an order");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cluster/cluster");
         let path = std::env::var("PATH").unwrap_or_default();
-        let set = if order == "whole" { "cluster" } else { "apiserver" };
+        let set = if *order == "whole" { "cluster" } else { "apiserver" };
         let path = format!("{}:{path}", programs(set).display());
         let status =
-            Command::new(script).arg(order).arg(&self.dir).env("PATH", path).stdin(Stdio::null()).status();
+            Command::new(script).arg(order).arg(&self.dir).args(about).env("PATH", path).stdin(Stdio::null()).status();
         assert!(status.expect("tests/cluster/cluster").success(), "tests/cluster/cluster {order} failed");
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.script("down");
+        self.script(&["down"]);
     }
 }
 

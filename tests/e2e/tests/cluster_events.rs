@@ -8,8 +8,12 @@ use bulkhead_e2e::cluster::Cluster;
 use bulkhead_e2e::real_node::RealNode;
 use bulkhead_e2e::{pods, wait};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 const BOUND: Duration = Duration::from_secs(60);
+
+/// Two nodes at once would be one too many for the machine.
+static ONE: Mutex<()> = Mutex::const_new(());
 
 /// Events by `KIND/NAME FIELDPATH REASON: MESSAGE`.
 fn events(cluster: &Cluster) -> BTreeMap<String, Value> {
@@ -34,6 +38,92 @@ async fn told(cluster: &Cluster, wanted: &[&str]) -> BTreeMap<String, Value> {
     events(cluster)
 }
 
+/// Texts that differ from the kubelet's, by pod and reason, and why they stand.
+const TEXTS: [(&str, &str, &str); 9] = [
+    ("aff", "NodeAffinity", "it names the label that is missing"),
+    ("badname", "InspectFailed", "it says how a name is written"),
+    ("big", "OutOfcpu", "it says how much is asked for and how much there is in the pod's own units"),
+    ("noenv", "Failed", "it names the variable"),
+    ("nonroot", "Failed", "it says what to set"),
+    ("port2", "NodePorts", "it names the port and who has it"),
+    ("ready", "Unhealthy", "the error is Rust's"),
+    ("startup", "Unhealthy", "it does not repeat the command, which may hold a secret"),
+    ("sysctl", "SysctlForbidden", "it says how to allow one"),
+];
+
+/// Events that only one of the two tells, by pod and reason, and why.
+const ONE_SIDED: [(&str, &str, &str); 0] = [];
+
+/// Pod, part, type, reason; and the text without what differs from run to run.
+type Told = BTreeMap<(String, String, String, String), String>;
+
+fn theirs() -> Told {
+    let lines = include_str!("../fixtures/kubelet-events.tsv").lines().filter(|line| !line.starts_with('#'));
+    let told = lines.map(|line| {
+        let mut parts = line.split('\t').map(str::to_owned);
+        let mut next = || parts.next().expect("five parts");
+        ((next(), next(), next(), next()), next())
+    });
+    told.collect()
+}
+
+fn ours(cluster: &Cluster) -> Told {
+    let of_pods = events(cluster).into_values().filter(|event| event["source"]["component"] == "kubelet");
+    let told = of_pods.filter(|event| event["involvedObject"]["kind"] == "Pod").map(|event| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let object = &event["involvedObject"];
+        let (pod, uid) = (text(&object["name"]), text(&object["uid"]));
+        let message = text(&event["message"]).replace(&uid, "UID").replace("local/busybox:1", "IMAGE");
+        let part = text(&object["fieldPath"]);
+        ((pod, part, text(&event["type"]), text(&event["reason"])), message.replace('\n', "\\n"))
+    });
+    // A node without clusterDNS says so of every pod, as the kubelet does.
+    told.filter(|((.., reason), _)| reason != "MissingClusterDNS").collect()
+}
+
+#[tokio::test]
+async fn events_are_the_kubelets_but_for_what_is_listed() {
+    let _one = ONE.lock().await;
+    let cluster = Cluster::whole();
+    let mut node = RealNode::up_within(&cluster, &[]).await;
+    let pods: Vec<Value> =
+        serde_json::from_str(include_str!("../fixtures/kubelet-events-pods.json")).expect("pods");
+    for pod in &pods {
+        cluster.ask("POST", "/api/v1/namespaces/default/pods", pod);
+    }
+    let listed = |list: &[(&str, &str, &str)], key: &(String, String, String, String)| {
+        list.iter().any(|(pod, reason, _)| (*pod, *reason) == (&*key.0, &*key.3))
+    };
+    let theirs = theirs();
+    let mut deleted = false;
+    let mut lacking = Vec::new();
+    wait::within(Duration::from_secs(120), "every event that the kubelet tells", async || {
+        let ours = ours(&cluster);
+        let started = |pod: &str| ours.keys().any(|key| key.0 == pod && key.3 == "Started");
+        if !deleted && started("plain") && started("prehook") {
+            for pod in ["plain", "prehook"] {
+                cluster.ask("DELETE", &format!("/api/v1/namespaces/default/pods/{pod}"), &Value::Null);
+            }
+            deleted = true;
+        }
+        lacking = theirs.keys().filter(|key| !ours.contains_key(*key) && !listed(&ONE_SIDED, key)).collect();
+        lacking.is_empty().then_some(())
+    })
+    .await;
+    let mut different = Vec::new();
+    for (key, message) in ours(&cluster).into_iter().filter(|(key, _)| key.0 != "port") {
+        match theirs.get(&key) {
+            None if !listed(&ONE_SIDED, &key) => different.push(format!("only ours: {key:?}: {message}")),
+            Some(their) if *their != message && !listed(&TEXTS, &key) => {
+                different.push(format!("{key:?}:\n  theirs {their}\n  ours   {message}"));
+            }
+            _ => {}
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    assert!(node.down().await, "{}", node.said());
+}
+
 fn crashing(name: &str) -> Value {
     let mut pod = pods::simple(name);
     pod["spec"]["containers"][0]["command"] = json!(["sh", "-c", "exit 1"]);
@@ -42,6 +132,7 @@ fn crashing(name: &str) -> Value {
 
 #[tokio::test]
 async fn a_pods_life_and_the_nodes_are_told() {
+    let _one = ONE.lock().await;
     let cluster = Cluster::up();
     let mut node = RealNode::up_in(&cluster, &[]).await;
     let events = told(

@@ -210,7 +210,8 @@ async fn looked_into(bench: &Bench) {
     let seen = bench.kubectl(&[&["debug", "p"], &image[..], &script[..]].concat());
     assert!(seen.contains("sleep 100000"), "{seen}");
     bench.cluster.ask("DELETE", &format!("{PODS}/p"), &Value::Null);
-    wait::within(BOUND, "nothing of it is left", async || bench.node.running().is_empty().then_some(())).await;
+    wait::within(BOUND, "nothing of it is left", async || bench.node.running().is_empty().then_some(()))
+        .await;
 }
 
 async fn with_a_class(bench: &Bench) {
@@ -228,7 +229,11 @@ async fn with_a_class(bench: &Bench) {
     bench.create("strange", asked, json!({"runtimeClassName": "strange"}));
     let pod = bench.ready("plain").await;
     assert_eq!(pod["spec"]["overhead"]["memory"], "32Mi", "{:#}", pod["spec"]);
-    assert_eq!(bench.limits(&pod, false), ("30000".to_owned(), "96".to_owned()), "the pod's cgroup has room for both");
+    assert_eq!(
+        bench.limits(&pod, false),
+        ("30000".to_owned(), "96".to_owned()),
+        "the pod's cgroup has room for both"
+    );
     assert_eq!(bench.limits(&pod, true), ("20000".to_owned(), "64".to_owned()));
 
     let says = |text: &'static str| {
@@ -335,11 +340,13 @@ async fn resized(bench: &Bench) {
     assert_eq!(bench.limits(&pod, false).1, "96", "the pod's is lowered last");
     let larger = resources(("50m", "1"), ("16Mi", "128Mi"));
     bench.change("m", "resize", |spec| spec["containers"][0]["resources"] = larger.clone()).await;
-    let pod = bench.until("m", "it may have more", |pod| resizes(pod).is_empty() && *applied(pod) == larger).await;
+    let pod =
+        bench.until("m", "it may have more", |pod| resizes(pod).is_empty() && *applied(pod) == larger).await;
     assert_eq!((restarts(&pod), bench.limits(&pod, false).1.as_str()), (0, "128"));
     bench.cluster.ask("DELETE", &format!("{PODS}/m"), &Value::Null);
     let events = bench.cluster.ask("GET", "/api/v1/namespaces/default/events", &Value::Null);
-    let told: Vec<&str> = events["items"].as_array().unwrap().iter().filter_map(|event| event["reason"].as_str()).collect();
+    let told: Vec<&str> =
+        events["items"].as_array().unwrap().iter().filter_map(|event| event["reason"].as_str()).collect();
     for reason in ["ResizeStarted", "ResizeCompleted", "ResizeDeferred", "ResizeError"] {
         assert!(told.contains(&reason), "{reason} is not among {told:?}");
     }

@@ -1,11 +1,13 @@
 //! Pods that the API server gives a node: they run, are told of, outlive what dies around them, and end as they are asked to.
 #![cfg(test)]
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bulkhead_e2e::cluster::Cluster;
 use bulkhead_e2e::real_node::RealNode;
-use bulkhead_e2e::wait;
+use bulkhead_e2e::{pods, wait};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -80,6 +82,19 @@ fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
+/// What the API server shows of a pod is what the node itself does.
+fn agrees(there: &Value, here: &Pod) -> bool {
+    let here = serde_json::to_value(&here.status).unwrap();
+    let states = |status: &Value| {
+        let all = status["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let one = |c: &Value| (c["containerID"].clone(), c["restartCount"].clone(), c["ready"].clone());
+        all.iter().map(one).collect::<Vec<_>>()
+    };
+    there["status"]["phase"] == here["phase"]
+        && is_ready(there) == is_ready(&json!({"status": here}))
+        && states(&there["status"]) == states(&here)
+}
+
 /// Two nodes at once would be one too many for the machine.
 static ONE: Mutex<()> = Mutex::const_new(());
 
@@ -139,5 +154,71 @@ async fn a_pod_of_the_api_server_runs_is_told_and_ends_as_it_is_asked_to() {
     // The same name again at once.
     bench.create(&pod("forced", STAYS, json!({})));
     bench.ready("forced").await;
+    assert!(bench.node.down().await, "{}", bench.node.said());
+}
+
+/// How long the API server is away. For a show of its own it may be set to more.
+fn outage() -> Duration {
+    let seconds = std::env::var("BULKHEAD_OUTAGE_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(45))
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_harms_nothing_and_is_told_everything_when_it_is_back() {
+    let _one = ONE.lock().await;
+    let mut bench = bench().await;
+    bench.node.put("static.yaml", &pods::simple("static"));
+    let stays: Vec<String> = (0..8).map(|number| format!("stays-{number}")).collect();
+    for name in &stays {
+        bench.create(&pod(name, STAYS, json!({})));
+    }
+    // Ready until its file goes, which it removes itself after a while.
+    let mut flips = pod("flips", "touch /tmp/ok; sleep 30; rm /tmp/ok; trap 'exit 0' TERM; sleep 100000 & wait", json!({}));
+    flips["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["test", "-e", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 1});
+    bench.create(&flips);
+    bench.create(&pod("crashes", "sleep 8; exit 1", json!({})));
+    for name in stays.iter().map(String::as_str).chain(["flips"]) {
+        bench.ready(name).await;
+    }
+    bench.node.ready("static").await;
+    bench.until("crashes", "it runs", |pod| pod["status"]["phase"] == "Running").await;
+    let before = bench.node.running();
+    let kept = |running: &BTreeMap<String, String>| -> BTreeMap<String, String> {
+        let stays = |name: &String| name.starts_with("stays-") || name.starts_with("static") || name.starts_with("flips");
+        running.iter().filter(|(name, _)| stays(name)).map(|(name, id)| (name.clone(), id.clone())).collect()
+    };
+    assert_eq!(kept(&before).len(), stays.len() + 2);
+
+    bench.cluster.stop("kube-apiserver");
+    let begin = Instant::now();
+    let restarts = |node: &RealNode| node.containers("crashes").first().map_or(0, |status| status.restart_count);
+    let at_first = restarts(&bench.node);
+    let probed = async || bench.node.containers("flips").first().is_some_and(|c| !c.ready).then_some(());
+    wait::within(BOUND, "probes go on", probed).await;
+    wait::within(BOUND, "restarts go on", async || (restarts(&bench.node) > at_first).then_some(())).await;
+    // A life that begins without the API server knows its pods, too.
+    for process in ["syncd", "statusd", "prober", "pleg", "apigate"] {
+        bench.node.kill(process);
+    }
+    wait::within(BOUND, "pods are known again", async || (bench.node.pods().len() >= stays.len() + 3).then_some(()))
+        .await;
+    bench.node.put("another.yaml", &pods::simple("another"));
+    bench.node.ready("another").await;
+    tokio::time::sleep(outage().saturating_sub(begin.elapsed())).await;
+    assert_eq!(kept(&bench.node.running()), kept(&before), "nothing was touched");
+
+    bench.cluster.start("kube-apiserver");
+    wait::within(Duration::from_secs(15), "every status is right", async || {
+        let here = bench.node.pods();
+        let mut all = stays.iter().map(String::as_str).chain(["flips", "crashes"]);
+        all.all(|name| {
+            let there = bench.there(name);
+            there.zip(here.get(name)).is_some_and(|(there, here)| agrees(&there, here))
+        })
+        .then_some(())
+    })
+    .await;
+    assert_eq!(kept(&bench.node.running()), kept(&before), "nothing was touched afterwards");
     assert!(bench.node.down().await, "{}", bench.node.said());
 }

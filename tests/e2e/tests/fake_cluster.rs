@@ -76,7 +76,8 @@ async fn a_runtime_class_names_the_handler_of_the_sandbox() {
 
     let class = "/apis/node.k8s.io/v1/runtimeclasses/vm";
     api.put(class, json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "kata"}));
-    node.status_where("p", "waits for the handler", |status| message(status).contains("no runtime for")).await;
+    node.status_where("p", "waits for the handler", |status| message(status).contains("no runtime for"))
+        .await;
     assert_eq!(node.status("p").unwrap().phase.as_deref(), Some("Pending"));
     node.runtime.set(|world| world.handlers.push("kata".to_owned()));
     node.ready("p").await;
@@ -169,7 +170,8 @@ fn applied(status: &PodStatus) -> String {
 fn resizes(status: &PodStatus) -> Vec<String> {
     let conditions = status.conditions.iter().flatten().filter(|found| found.type_.starts_with("PodResize"));
     let text = |found: &k8s_openapi::api::core::v1::PodCondition| {
-        let (reason, generation) = (found.reason.clone().unwrap_or_default(), found.observed_generation.unwrap_or(0));
+        let (reason, generation) =
+            (found.reason.clone().unwrap_or_default(), found.observed_generation.unwrap_or(0));
         format!("{} {reason} {generation}", found.type_.trim_start_matches("PodResize"))
     };
     conditions.map(text).collect()
@@ -198,7 +200,8 @@ impl Bench {
     fn given(&self, name: &str) -> (i64, i64, i64) {
         let id = self.node.running()[&format!("{name}/c")].clone();
         let container = self.node.runtime.containers().into_iter().find(|made| made.id == id).unwrap();
-        let resources = container.resources.clone().or(container.config.linux.and_then(|linux| linux.resources));
+        let resources =
+            container.resources.clone().or(container.config.linux.and_then(|linux| linux.resources));
         let resources = resources.unwrap();
         (resources.cpu_quota, resources.cpu_shares, resources.memory_limit_in_bytes >> 20)
     }
@@ -262,7 +265,8 @@ async fn resources_change_in_place_or_with_a_restart_as_the_container_asks() {
     assert_eq!(bench.given("p"), (60_000, 307, 128));
 
     bench.resize("p", asking(("300m", "600m"), ("64Mi", "256Mi")));
-    let restarted = |status: &PodStatus| restarts(status) == 1 && is_ready(status) && resizes(status).is_empty();
+    let restarted =
+        |status: &PodStatus| restarts(status) == 1 && is_ready(status) && resizes(status).is_empty();
     let status = bench.node.status_where("p", "was restarted", restarted).await;
     assert_eq!(applied(&status), "300m 64Mi 600m 256Mi");
     assert_eq!(bench.given("p"), (60_000, 307, 256));
@@ -298,7 +302,8 @@ async fn a_pod_as_a_whole_and_what_has_no_limit_change_too() {
     bench.node.ready("p").await;
     bench.change("p", |spec| spec["resources"] = whole("300m"));
     let done = |status: &PodStatus| {
-        let requests = status.resources.as_ref().and_then(|resources| resources.requests.clone()).unwrap_or_default();
+        let requests =
+            status.resources.as_ref().and_then(|resources| resources.requests.clone()).unwrap_or_default();
         requests.get("cpu").is_some_and(|cpu| cpu.0 == "300m") && resizes(status).is_empty()
     };
     let status = bench.node.status_where("p", "has more as a whole", done).await;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 
 fn pod(uid: &str, containers: &Value) -> Pod {
-    serde_json::from_value(json!({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": containers}})).unwrap()
+    serde_json::from_value(json!({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": containers}}))
+        .unwrap()
 }
 
 /// One container `c` with these of CPU and memory; an empty text is none.
@@ -47,12 +48,16 @@ fn a_change_is_accepted_waits_or_never_fits() {
         (
             ("1001m", "256Mi"),
             &other,
-            Verdict::Deferred("Node didn't have enough resource: cpu, requested: 1001, used: 1000, capacity: 2000".into()),
+            Verdict::Deferred(
+                "Node didn't have enough resource: cpu, requested: 1001, used: 1000, capacity: 2000".into(),
+            ),
         ),
         (
             ("2001m", "256Mi"),
             &other,
-            Verdict::Infeasible("Node didn't have enough capacity: cpu, requested: 2001, capacity: 2000".into()),
+            Verdict::Infeasible(
+                "Node didn't have enough capacity: cpu, requested: 2001, capacity: 2000".into(),
+            ),
         ),
         (
             ("1001m", "2Gi"),
@@ -117,7 +122,8 @@ fn a_pod_has_room_for_both_while_it_changes() {
     let mut pod = one(("1", "1Gi"), ("", ""));
     assert_eq!(roomier(&pod, &Allocation::default()), pod);
     // As a whole.
-    let whole = |limit: &str| serde_json::from_value(json!({"limits": {"cpu": limit, "memory": "2Gi"}})).unwrap();
+    let whole =
+        |limit: &str| serde_json::from_value(json!({"limits": {"cpu": limit, "memory": "2Gi"}})).unwrap();
     pod.spec.as_mut().unwrap().resources = Some(whole("2"));
     for (before, expected) in [("1", "1 1Gi 2 2Gi"), ("3", "1 1Gi 3 2Gi")] {
         let applied = Allocation { pod: Some(whole(before)), ..Allocation::default() };
@@ -135,7 +141,10 @@ fn what_was_accepted_survives_the_disk_and_takes_the_place_of_what_is_asked_for(
     let mut pod = asked;
     kept.put_into(&mut pod);
     assert!(accepted.is_same(&Allocation::of(&pod)));
-    assert!(accepted.is_same(&Allocation::of(&one(("0.1", "65536Ki"), ("200m", "0.125Gi")))), "written otherwise");
+    assert!(
+        accepted.is_same(&Allocation::of(&one(("0.1", "65536Ki"), ("200m", "0.125Gi")))),
+        "written otherwise"
+    );
     let more = self::pod("u", &json!([{"name": "c"}, {"name": "d"}]));
     assert!(!accepted.is_same(&Allocation::of(&more)));
 }

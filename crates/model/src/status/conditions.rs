@@ -45,15 +45,8 @@ pub(super) fn conditions(
     statuses: &[ContainerStatus],
 ) -> Vec<PodCondition> {
     let previous = context.previous.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ours = [
-        READY_TO_START,
-        INITIALIZED,
-        READY,
-        CONTAINERS_READY,
-        SCHEDULED,
-        RESIZE_PENDING,
-        RESIZE_IN_PROGRESS,
-    ];
+    let ours =
+        [READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED, RESIZE_PENDING, RESIZE_IN_PROGRESS];
     let mut conditions: Vec<PodCondition> =
         previous.iter().filter(|condition| !ours.contains(&condition.type_.as_str())).cloned().collect();
     let containers: Vec<_> = context.input.pod.containers.iter().zip(statuses).collect();
@@ -189,7 +182,8 @@ fn ready(pod: &StatusView, conditions: &[PodCondition], containers_ready: &Findi
         return containers_ready.clone();
     }
     let told = |gate: &String| {
-        let published = || Some(conditions.iter().find(|condition| condition.type_ == *gate)?.status.as_str());
+        let published =
+            || Some(conditions.iter().find(|condition| condition.type_ == *gate)?.status.as_str());
         pod.conditions.get(gate).map(String::as_str).or_else(published)
     };
     let closed = pod.readiness_gates.iter().filter_map(|gate| match told(gate) {

@@ -82,6 +82,7 @@ impl syncd_server::Syncd for Syncd {
     type WatchStatusViewsStream = BoxStream<syncd::StatusViewsUpdate>;
     type WatchProbeViewsStream = BoxStream<syncd::ProbeViewsUpdate>;
     type WatchStatsViewsStream = BoxStream<syncd::StatsViewsUpdate>;
+    type WatchMirrorPodsStream = BoxStream<syncd::MirrorPodsUpdate>;
     type ListPodsStream = BoxStream<ListPodsItem>;
 
     async fn watch_status_views(
@@ -95,6 +96,13 @@ impl syncd_server::Syncd for Syncd {
         &self,
         _: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchProbeViewsStream>, Status> {
+        Err(Status::unimplemented("fake"))
+    }
+
+    async fn watch_mirror_pods(
+        &self,
+        _: Request<WatchRequest>,
+    ) -> Result<Response<Self::WatchMirrorPodsStream>, Status> {
         Err(Status::unimplemented("fake"))
     }
 

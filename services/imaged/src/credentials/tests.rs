@@ -16,7 +16,7 @@ fn owner(secrets: &[&str]) -> Owner {
 }
 
 fn users(access: &Access) -> Vec<String> {
-    access.auths().iter().map(|auth| auth.to_wire().username).collect()
+    access.all().map(|(auth, _)| auth.to_wire().username).collect()
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use crate::credentials::Sources;
 use crate::failures::BackOff;
 use crate::fake::{FakeImages, id_of};
 use crate::gc::Limits;
+use crate::records::Policy;
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -32,11 +33,11 @@ fn bench(parallel: usize) -> Bench {
 
 fn bench_with(settings: Settings) -> Bench {
     let fake = FakeImages::default();
-    Bench {
-        keeper: Keeper::new(fake.clone(), Credentials::new(Sources::default()), settings),
-        fake,
-        start: Instant::now(),
-    }
+    Bench { keeper: keeper(fake.clone(), Sources::default(), settings), fake, start: Instant::now() }
+}
+
+fn keeper(fake: FakeImages, sources: Sources, settings: Settings) -> Keeper<FakeImages> {
+    Keeper::new(fake, Credentials::new(sources), Records::forgetful(Policy::Preloaded), settings)
 }
 
 fn need(pod: &str, image: &str, policy: PullPolicy) -> Need {
@@ -319,7 +320,7 @@ async fn credentials_are_tried_in_turn_and_other_ones_are_another_pull() {
         back_off: BackOff::default(),
         garbage: Limits::default(),
     };
-    let keeper = Keeper::new(fake.clone(), Credentials::new(sources), settings);
+    let keeper = keeper(fake.clone(), sources, settings);
     let bench = Bench { keeper, fake, start: Instant::now() };
     bench.fake.open_to("r.io/team/app:1", "good");
     config("a", "b");
@@ -334,4 +335,29 @@ async fn credentials_are_tried_in_turn_and_other_ones_are_another_pull() {
     assert_eq!(bench.fake.users(), ["a", "b", "a", "good"]);
     bench.if_not_present("p", "public:1").await;
     assert_eq!(bench.fake.users().last().unwrap(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_of_one_pods_credentials_is_not_everybodys() {
+    let fake = FakeImages::default();
+    let settings = Settings {
+        parallel_pulls: NonZeroUsize::MIN,
+        rate: None,
+        back_off: BackOff::default(),
+        garbage: Limits::default(),
+    };
+    let records = Records::forgetful(Policy::Preloaded);
+    let image = ImageRef::parse("r.io/app:1").unwrap();
+    let keeper = Keeper::new(fake.clone(), Credentials::new(Sources::default()), records.clone(), settings);
+    let bench = Bench { keeper, fake, start: Instant::now() };
+    bench.fake.add("r.io/app:1");
+    assert!(!present(&bench.if_not_present("p", "r.io/app:1").await).1, "it was there before");
+    let auth = crate::keyring::Auth::password("u".to_owned(), "p".to_owned());
+    let source = crate::credentials::Source::Secret("ns/s/1".to_owned());
+    records.end(&image, Some((&id_of("r.io/app:1"), Some((&auth, &source))))).await;
+    bench.fake.open_to("r.io/app:1", "u");
+    let answer = bench.if_not_present("q", "r.io/app:1").await;
+    assert_eq!(waiting(&answer).0, Reason::ErrImagePull, "the registry refuses who has no credentials");
+    let answer = bench.ensure("q", "r.io/app:1", PullPolicy::Never).await.unwrap();
+    assert_eq!(waiting(&answer).0, Reason::ErrImageNeverPull);
 }

@@ -70,13 +70,19 @@ async fn step(first: &Url, at: &Url, answer: Result<Answer, String>) -> Step {
         Err(error) => return Step::Done(Report::failure(format!("GET {}: {error}", at.shown()))),
     };
     let Some(location) = location(&answer) else { return Step::Done(verdict(at, answer).await) };
+    let status = answer.response.status();
     Step::Done(match at.redirect(&location) {
         Redirect::To { url, relative } if url.same_host(first) => return Step::Again { url, relative },
-        Redirect::To { url, .. } => {
-            Report::warning(format!("redirect to another host was not followed: {}", url.shown()))
-        }
+        Redirect::To { url, .. } => Report::warning(left_alone(status, &url)),
         Redirect::Bad(reason) => Report::failure(format!("GET {}: bad redirect: {reason}", at.shown())),
     })
+}
+
+/// That a redirect to another host was not followed. The kubelet shows the answer's body, for which HTTP suggests a link; here it
+/// is always that link, so that something is said of an empty body too, and nothing of a URL that may be a secret.
+fn left_alone(status: StatusCode, to: &Url) -> String {
+    let reason = status.canonical_reason().unwrap_or_default();
+    format!("Probe terminated redirects, Response body: <a href=\"{}\">{reason}</a>.", to.shown())
 }
 
 /// What a probe makes of the first answer over `stream`: for fuzzing. `None`: it would ask again.

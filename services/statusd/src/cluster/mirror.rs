@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bulkhead_api::convert::StatusItem;
 use bulkhead_api::statusd::v1::PodStatus;
+use bulkhead_api::syncd::v1::MirrorPod;
 use bulkhead_base::chain;
 use bulkhead_ipc::said::Said;
 use bulkhead_ipc::{Mirror, Publisher};
@@ -26,6 +27,8 @@ use super::api::{ApiError, PodApi};
 const LOOK: Duration = Duration::from_secs(10);
 /// How old the last look at one copy may be.
 const TRUST: Duration = Duration::from_secs(60);
+/// How long a copy that was just looked at may be missing from what syncd tells of the API server.
+const YOUNG: Duration = Duration::from_secs(5);
 /// How often the same thing is said again.
 const SAY_AGAIN: Duration = Duration::from_secs(300);
 
@@ -43,6 +46,8 @@ pub(crate) struct Parts<A, S> {
     pub(crate) source: S,
     /// Which pods there are.
     pub(crate) views: Mirror<String, StatusItem>,
+    /// Copies that the API server has, by their own UIDs.
+    pub(crate) existing: Mirror<String, MirrorPod>,
     /// Their statuses.
     pub(crate) statuses: Publisher<String, PodStatus>,
     /// The node's name.
@@ -108,6 +113,7 @@ impl<A: PodApi, S: PodSource> Mirrors<A, S> {
     async fn pass(&mut self, node_uid: &str) -> Result<(), Trouble> {
         let wanted = self.wanted();
         self.end_others(&wanted).await?;
+        self.end_strays().await?;
         let mut whole = None;
         let mut worst = Ok(());
         for (uid, pod) in &wanted {
@@ -147,6 +153,25 @@ impl<A: PodApi, S: PodSource> Mirrors<A, S> {
             }
             self.copies.remove(&uid);
         }
+        Ok(())
+    }
+
+    /// Lets go copies that somebody deleted, and deletes those of pods that an earlier life knew.
+    async fn end_strays(&mut self) -> Result<(), Trouble> {
+        if !self.parts.existing.status().live {
+            return Ok(());
+        }
+        let views_live = self.parts.views.status().live;
+        for (uid, mirror) in self.parts.existing.snapshot() {
+            let stray = views_live && self.parts.views.get(&mirror.static_uid).is_none();
+            if mirror.deleting || stray {
+                self.parts.api.delete(&mirror.namespace, &mirror.name, &uid).await?;
+                self.copies.remove(&mirror.static_uid);
+            }
+        }
+        // What the API server does not have any more is looked at at once, unless it was just made.
+        let existing = &self.parts.existing;
+        self.copies.retain(|_, copy| copy.looked.elapsed() < YOUNG || existing.get(&copy.uid).is_some());
         Ok(())
     }
 

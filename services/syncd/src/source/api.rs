@@ -8,11 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulkhead_api::syncd::v1::MirrorPod;
 use bulkhead_base::{Clock, chain};
+use bulkhead_ipc::Publisher;
 use bulkhead_ipc::said::Said;
 use bulkhead_kubeapi::{News, quiet};
 use bulkhead_model::names;
 use bulkhead_model::phase::Phase;
+use bulkhead_model::spec;
 use bulkhead_service::{Check, StateFile};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -45,6 +48,8 @@ pub struct FollowApi {
     pub node_name: String,
     /// Where it is told.
     pub board: Board,
+    /// Where copies of static pods are told.
+    pub mirrors: Publisher<String, MirrorPod>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Says whether the watch stands.
@@ -97,6 +102,8 @@ impl FollowApi {
                         silent = None;
                         save_at = save_at.or(Some(Instant::now() + SAVE));
                         self.board.read(Kind::Api, pods.found());
+                        self.mirrors.replace(pods.mirrors.clone());
+                        self.mirrors.open();
                         self.check.good();
                     }
                 }
@@ -146,9 +153,11 @@ struct Pods {
     /// By UID.
     known: BTreeMap<String, Arc<Pod>>,
     /// While a list is being read: what it has told so far.
-    listed: Option<BTreeMap<String, Arc<Pod>>>,
+    listed: Option<(BTreeMap<String, Arc<Pod>>, BTreeMap<String, MirrorPod>)>,
     /// Pods that are gone, the oldest first.
     gone: VecDeque<Arc<Pod>>,
+    /// Copies of static pods, by their own UID.
+    mirrors: BTreeMap<String, MirrorPod>,
     /// A whole list was read.
     complete: bool,
 }
@@ -158,33 +167,45 @@ impl Pods {
     fn take(&mut self, event: Event<Pod>, now: Timestamp) -> bool {
         match event {
             Event::Init => {
-                self.listed = Some(BTreeMap::new());
+                self.listed = Some(Default::default());
                 false
             }
             Event::InitApply(pod) => {
-                if let (Some((uid, pod)), Some(listed)) = (taken(pod, now), &mut self.listed) {
-                    listed.insert(uid, pod);
+                if let Some((known, mirrors)) = &mut self.listed {
+                    match taken(pod, now) {
+                        Some(Taken::Pod(uid, pod)) => drop(known.insert(uid, pod)),
+                        Some(Taken::Mirror(mirror)) => drop(mirrors.insert(mirror.uid.clone(), mirror)),
+                        None => {}
+                    }
                 }
                 false
             }
             Event::InitDone => {
-                self.known = self.listed.take().unwrap_or_default();
+                (self.known, self.mirrors) = self.listed.take().unwrap_or_default();
                 self.complete = true;
                 true
             }
             Event::Apply(pod) => {
-                let Some((uid, pod)) = taken(pod, now) else { return false };
-                self.known.insert(uid, pod);
+                match taken(pod, now) {
+                    Some(Taken::Pod(uid, pod)) => drop(self.known.insert(uid, pod)),
+                    Some(Taken::Mirror(mirror)) => drop(self.mirrors.insert(mirror.uid.clone(), mirror)),
+                    None => return false,
+                }
                 self.complete
             }
             Event::Delete(pod) => {
-                let Some((uid, pod)) = taken(pod, now) else { return false };
-                if self.known.remove(&uid).is_none() {
-                    return false;
-                }
-                self.gone.push_back(pod);
-                if self.gone.len() > GONE {
-                    self.gone.pop_front();
+                match taken(pod, now) {
+                    Some(Taken::Pod(uid, pod)) => {
+                        if self.known.remove(&uid).is_none() {
+                            return false;
+                        }
+                        self.gone.push_back(pod);
+                        if self.gone.len() > GONE {
+                            self.gone.pop_front();
+                        }
+                    }
+                    Some(Taken::Mirror(mirror)) => drop(self.mirrors.remove(&mirror.uid)),
+                    None => return false,
                 }
                 self.complete
             }
@@ -203,12 +224,27 @@ impl Pods {
     }
 }
 
-/// A pod as it is kept, by UID; `None` for one that is no business of this source.
-fn taken(mut pod: Pod, now: Timestamp) -> Option<(String, Arc<Pod>)> {
+/// A pod as it is kept.
+enum Taken {
+    /// One to run, by UID.
+    Pod(String, Arc<Pod>),
+    /// A mere copy of a static pod.
+    Mirror(MirrorPod),
+}
+
+/// What a pod is to this source; `None` for one that cannot be told from others.
+fn taken(mut pod: Pod, now: Timestamp) -> Option<Taken> {
     let uid = pod.metadata.uid.clone().filter(|uid| !uid.is_empty())?;
+    let deleting = spec::is_deleting(&pod);
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    if annotations.contains_key(names::CONFIG_MIRROR) {
-        return None;
+    if let Some(static_uid) = annotations.get(names::CONFIG_MIRROR) {
+        return Some(Taken::Mirror(MirrorPod {
+            uid,
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            static_uid: static_uid.clone(),
+            deleting,
+        }));
     }
     annotations.insert(names::CONFIG_SOURCE.to_owned(), "api".to_owned());
     annotations.insert(names::CONFIG_SEEN.to_owned(), format!("{now:.9}"));
@@ -216,7 +252,7 @@ fn taken(mut pod: Pod, now: Timestamp) -> Option<(String, Arc<Pod>)> {
     pod.metadata.managed_fields = None;
     pod.metadata.resource_version = None;
     pod.status = pod.status.map(kept);
-    Some((uid, Arc::new(pod)))
+    Some(Taken::Pod(uid, Arc::new(pod)))
 }
 
 /// What is kept of a status that this node writes itself: a final phase, and what conditions say. A change of nothing else
@@ -246,6 +282,13 @@ mod tests {
         let metadata = json["metadata"].as_object_mut().unwrap();
         metadata.extend(more.as_object().unwrap().clone());
         serde_json::from_value(json).unwrap()
+    }
+
+    fn whole(pod: Pod) -> Arc<Pod> {
+        match taken(pod, Timestamp::UNIX_EPOCH) {
+            Some(Taken::Pod(_, pod)) => pod,
+            _ => panic!("no pod"),
+        }
     }
 
     fn uids(pods: &Pods) -> Vec<String> {
@@ -293,8 +336,16 @@ mod tests {
         let mirror = pod("m", json!({"annotations": {names::CONFIG_MIRROR: "hash"}}));
         pods.take(Event::InitApply(mirror.clone()), now);
         pods.take(Event::InitDone, now);
-        assert!(!pods.take(Event::Apply(mirror), now));
         assert_eq!(uids(&pods), [""; 0]);
+        assert_eq!((pods.mirrors["m"].static_uid.as_str(), pods.mirrors["m"].deleting), ("hash", false));
+        let deleting = pod(
+            "m",
+            json!({"annotations": {names::CONFIG_MIRROR: "hash"}, "deletionTimestamp": "2026-01-02T03:04:05Z"}),
+        );
+        pods.take(Event::Apply(deleting), now);
+        assert!(pods.mirrors["m"].deleting && uids(&pods).is_empty());
+        pods.take(Event::Delete(mirror), now);
+        assert!(pods.mirrors.is_empty() && pods.found().gone.is_empty());
     }
 
     #[test]
@@ -306,14 +357,14 @@ mod tests {
                 {"type": "Ready", "status": ready, "message": message, "lastTransitionTime": "2026-01-02T03:04:05Z"}
             ]});
             pod.status = serde_json::from_value(status).unwrap();
-            taken(pod, Timestamp::UNIX_EPOCH).unwrap().1
+            whole(pod)
         };
         assert_eq!(status("1", "True"), status("2", "True"));
         assert_ne!(status("1", "True"), status("1", "False"));
         let phase = |phase: &str| {
             let mut pod = pod("a", json!({}));
             pod.status = Some(PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
-            taken(pod, Timestamp::UNIX_EPOCH).unwrap().1.status.clone().unwrap().phase
+            whole(pod).status.clone().unwrap().phase
         };
         assert_eq!((phase("Running"), phase("Failed")), (None, Some("Failed".to_owned())));
     }

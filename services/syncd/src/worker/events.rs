@@ -117,7 +117,7 @@ fn trouble(error: &PodError) -> Option<Event> {
             let why = format!("failed to get sandbox runtime: {}", chain(source));
             Some(event::no_sandbox(&why))
         }
-        PodError::Config { source, .. } => Some(event::failed(&chain(source).to_string())),
+        PodError::Config { source, .. } => Some(event::failed(&chain(&**source).to_string())),
         _ => None,
     }
 }

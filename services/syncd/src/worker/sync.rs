@@ -399,7 +399,7 @@ impl Worker {
         for found in bulkhead_model::spec::containers(&self.pod) {
             if let Err(source) = check_memory_limit(found.container) {
                 self.all_wait("CreateContainerConfigError", &bulkhead_base::chain(&source).to_string());
-                return Err(PodError::Config { uid: self.uid.clone(), source });
+                return Err(PodError::Config { uid: self.uid.clone(), source: source.into() });
             }
         }
         if let Err(error) = self.make_folders(&self.at_a_glance()).await {

@@ -31,14 +31,17 @@ fn a_pod_that_runs_is_left_alone() {
 #[test]
 fn a_container_that_must_be_restarted_for_its_resources_is() {
     for policy in ["Always", "OnFailure", "Never"] {
-        let mut world = World::ready(pod(policy, &["s*"], &["a"]), vec![
-            container("s", 0, 0, Running, 0),
-            container("a", 0, 0, Running, 0),
-        ]);
+        let mut world = World::ready(
+            pod(policy, &["s*"], &["a"]),
+            vec![container("s", 0, 0, Running, 0), container("a", 0, 0, Running, 0)],
+        );
         world.resized = ["a-0".to_owned()].into();
         let actions = world.actions();
         assert_eq!(kills(&actions), [("a-0", KillReason::Resized, Restart)], "{policy}");
-        assert_eq!(actions.containers_to_kill[0].message, "Container a resize requires restart, will be restarted");
+        assert_eq!(
+            actions.containers_to_kill[0].message,
+            "Container a resize requires restart, will be restarted"
+        );
         assert_eq!(starts(&actions), ["a#1"], "{policy}");
         assert_eq!(actions.containers_to_start[0].last_finished_at, None, "without back-off");
     }

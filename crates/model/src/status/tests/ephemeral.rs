@@ -27,10 +27,10 @@ fn it_has_a_status_of_its_own_and_the_pod_is_as_without_it() {
 
 #[test]
 fn what_was_removed_behind_our_back_is_known_to_have_ended_and_stays_so() {
-    let mut world = World::new(view(Always, &["a", "debug"]), vec![
-        container("a", 0, Running, 0),
-        container("debug", 0, Running, 0),
-    ]);
+    let mut world = World::new(
+        view(Always, &["a", "debug"]),
+        vec![container("a", 0, Running, 0), container("debug", 0, Running, 0)],
+    );
     world.step();
     world.set_containers(vec![container("a", 0, Running, 0)]);
     let status = world.step();
@@ -41,10 +41,10 @@ fn what_was_removed_behind_our_back_is_known_to_have_ended_and_stays_so() {
 
 #[test]
 fn a_pod_is_over_once_its_own_containers_are_and_nothing_runs() {
-    let mut world = World::new(view(Never, &["a", "debug"]), vec![
-        container("a", 0, Exited, 0),
-        container("debug", 0, Running, 0),
-    ]);
+    let mut world = World::new(
+        view(Never, &["a", "debug"]),
+        vec![container("a", 0, Exited, 0), container("debug", 0, Running, 0)],
+    );
     assert_eq!(phase_of(&world.step()), "Running", "it is being stopped");
     world.decision.stage = Stage::Terminated;
     world.set_containers(vec![container("a", 0, Exited, 0), container("debug", 0, Exited, 137)]);

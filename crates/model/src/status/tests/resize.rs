@@ -70,7 +70,12 @@ fn a_change_is_told_step_by_step_and_leaves_nothing_behind() {
     let after = world.step();
     assert_eq!(told(&after), (all("200m"), vec![]));
     let others = |status: &PodStatus| {
-        status.conditions.iter().flatten().map(|found| (found.type_.clone(), found.status.clone())).collect::<Vec<_>>()
+        status
+            .conditions
+            .iter()
+            .flatten()
+            .map(|found| (found.type_.clone(), found.status.clone()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(others(&after), others(&before));
 }

@@ -103,6 +103,7 @@ impl PodSource for Whole {
 struct Bench {
     api: Fake,
     views: Mirror<String, StatusItem>,
+    existing: Mirror<String, MirrorPod>,
     statuses: Publisher<String, PodStatus>,
 }
 
@@ -111,13 +112,14 @@ fn bench(existing: Option<Pod>) -> Bench {
     if let Some(pod) = existing {
         api.state().pods.insert(pod.metadata.name.clone().unwrap(), pod);
     }
-    let views = Mirror::detached();
+    let (views, existing) = (Mirror::detached(), Mirror::detached());
     let statuses = Publisher::new(CancellationToken::new());
     let (registered, known) = watch::channel(Some("node-uid".to_owned()));
     let mirrors = Mirrors::new(Parts {
         api: Arc::new(api.clone()),
         source: Whole,
         views: views.clone(),
+        existing: existing.clone(),
         statuses: statuses.clone(),
         node: "node-a".into(),
         registered: known,
@@ -127,7 +129,7 @@ fn bench(existing: Option<Pod>) -> Bench {
         let _kept = (waker, registered);
         drive(mirrors, wake, watch::Sender::new(LoopStatus::default()), std::future::pending()).await;
     });
-    Bench { api, views, statuses }
+    Bench { api, views, existing, statuses }
 }
 
 impl Bench {
@@ -236,4 +238,33 @@ async fn an_api_server_that_is_away_loses_nothing() {
     bench.api.state().fails = false;
     after(10).await;
     assert!(bench.api.state().pods.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_that_nobody_here_knows_go_and_so_do_those_that_somebody_deleted() {
+    let bench = bench(None);
+    bench.pods(&["a"], &[true]);
+    bench.status("a", 1);
+    after(11).await;
+    let of = |uid: &str, static_uid: &str, deleting| {
+        let (name, namespace) = (format!("pod-{static_uid}"), "default".to_owned());
+        let mirror = MirrorPod { uid: uid.into(), namespace, name, static_uid: static_uid.into(), deleting };
+        (uid.to_owned(), mirror)
+    };
+    let tell = |generation, upserts: Vec<(String, MirrorPod)>| {
+        let removed = vec![];
+        let epoch = "e".to_owned();
+        bench.existing.apply(Update { epoch, generation, part: Part::SnapshotEnd, upserts, removed });
+    };
+    // One of a life before: its pod is not here any more.
+    tell(1, vec![of("copy-1", "a", false), of("stray", "b", false)]);
+    after(11).await;
+    assert_eq!(bench.api.seen().1, 1, "the stray alone");
+    // Somebody deletes the other one, which then waits for this node: it goes, and another one comes.
+    tell(2, vec![of("copy-1", "a", true)]);
+    after(11).await;
+    tell(3, vec![of("copy-2", "a", false)]);
+    after(11).await;
+    let (made, deleted, _) = bench.api.seen();
+    assert!(made == 2 && deleted >= 2, "{made} {deleted}");
 }
