@@ -95,7 +95,13 @@ impl Settings {
                 &Limits::configured(config.max_pods, config.pods_per_core, &config.eviction_hard),
             ),
             // What the node always has wins, as where it registers.
-            labels: flags.node_labels.0.clone().into_iter().chain(machine::labels(&flags.node_name())).collect(),
+            labels: flags
+                .node_labels
+                .0
+                .clone()
+                .into_iter()
+                .chain(machine::labels(&flags.node_name()))
+                .collect(),
             unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
             confinement: machine::kernel(),
         };

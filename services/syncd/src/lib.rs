@@ -1,7 +1,7 @@
 //! syncd: desired pods and their workers.
 //!
 //! Owns pod sources, one worker per pod, sandboxes and containers, restart back-off, termination, pod cgroups and pod
-//! folders. Must never mount, probe, list the runtime or speak to the API server: it asks those whose part that is.
+//! folders. Must never mount, probe, list the runtime or change anything in the API server: it asks those whose part that is.
 
 mod classes;
 mod config;
@@ -23,6 +23,7 @@ mod source;
 mod state;
 mod unsupported;
 mod views;
+mod volume_troubles;
 mod volumes;
 mod worker;
 
@@ -37,6 +38,7 @@ use bulkhead_api::syncd::v1::MirrorPod;
 use bulkhead_api::syncd::v1::eviction_server::EvictionServer;
 use bulkhead_api::syncd::v1::submissions_server::SubmissionsServer;
 use bulkhead_api::syncd::v1::syncd_server::SyncdServer;
+use bulkhead_api::volumed::v1::volumed_client::VolumedClient;
 use bulkhead_cgroup::{CgroupManager, CgroupName, Limits, Mounts, Version};
 use bulkhead_cri::RunClient;
 use bulkhead_ipc::{Mirror, Publisher};
@@ -136,6 +138,11 @@ impl Service for Syncd {
             status,
             shutdown.clone().cancelled_owned(),
         ));
+        if context.flags.kubeconfig().is_some() {
+            let events = deps.events.clone();
+            let volumes = follow_volumes(&context);
+            tokio::spawn(volume_troubles::tell(volumes, desired.clone(), events, shutdown.clone()));
+        }
         let (evictions, evicted) = Evictions::new(views.clone(), deps.records.clone());
         let manager = Manager::new(deps, desired.clone(), evicted, context.check("pods"));
         let manage = manager.run(shutdown);
@@ -232,6 +239,14 @@ fn follow_runtime(context: &Context) -> Mirror<String, bulkhead_model::runtime::
     Mirror::follow(context.channels.handle("pleg"), context.shutdown.clone(), move || {
         let mut client = client.clone();
         async move { client.watch_pods(WatchRequest {}).await }
+    })
+}
+
+fn follow_volumes(context: &Context) -> Mirror<String, bulkhead_api::volumed::v1::PodVolumes> {
+    let client = VolumedClient::new(context.peer("volumed"));
+    Mirror::follow(context.channels.handle("volumed"), context.shutdown.clone(), move || {
+        let mut client = client.clone();
+        async move { client.watch_volumes(WatchRequest {}).await }
     })
 }
 

@@ -23,6 +23,8 @@ pub const NODE: &str = "node-a";
 /// etcd and kube-apiserver, perhaps with controllers and a scheduler. All of it goes when this is dropped.
 pub struct Cluster {
     dir: PathBuf,
+    /// How long certificates are good that it signs.
+    signing: Option<String>,
     _parent: tempfile::TempDir,
 }
 
@@ -33,7 +35,7 @@ impl Cluster {
     /// # Panics
     /// When it does not start.
     pub fn up() -> Self {
-        Self::of("up")
+        Self::of("up", None)
     }
 
     /// Starts a whole one, with kube-controller-manager and kube-scheduler.
@@ -41,17 +43,26 @@ impl Cluster {
     /// # Panics
     /// When it does not start.
     pub fn whole() -> Self {
-        Self::of("whole")
+        Self::of("whole", None)
     }
 
-    fn of(order: &str) -> Self {
+    /// As [`Cluster::whole`]; what it signs for nodes is good so long only, as `10m`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn signing_for(duration: &str) -> Self {
+        Self::of("whole", Some(duration))
+    }
+
+    fn of(order: &str, signing: Option<&str>) -> Self {
         let parent = tempfile::Builder::new().prefix("bhc").tempdir().expect("a folder");
         // The namespace is named by the folder.
         let name = parent.path().file_name().expect("a name").to_string_lossy().replace('.', "");
         // The node's processes are other users, and read the authority's certificate.
         let open = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(parent.path(), open).expect("the folder's mode");
-        let cluster = Self { dir: parent.path().join(name), _parent: parent };
+        let signing = signing.map(str::to_owned);
+        let cluster = Self { dir: parent.path().join(name), signing, _parent: parent };
         cluster.script(&[order]);
         cluster
     }
@@ -64,6 +75,44 @@ impl Cluster {
     /// The part of a node's configuration by which it knows who calls it.
     pub fn node_configuration(&self) -> PathBuf {
         self.dir.join("node.yaml")
+    }
+
+    /// A kubeconfig whose token may ask for a node's certificate and no more, and the cluster's leave to sign it and what
+    /// follows: as kubeadm sets it up.
+    ///
+    /// # Panics
+    /// When the cluster refuses.
+    pub fn bootstrap_kubeconfig(&self) -> PathBuf {
+        let token = serde_json::json!({
+            "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
+            "type": "bootstrap.kubernetes.io/token",
+            "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
+        });
+        self.ask("POST", "/api/v1/namespaces/kube-system/secrets", &token);
+        let own = "system:certificates.k8s.io:certificatesigningrequests";
+        for (name, group, role) in [
+            ("bootstrap", "system:bootstrappers", "system:node-bootstrapper".to_owned()),
+            ("approve", "system:bootstrappers", format!("{own}:nodeclient")),
+            ("rotate", "system:nodes", format!("{own}:selfnodeclient")),
+        ] {
+            let binding = serde_json::json!({
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}]
+            });
+            self.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding);
+        }
+        let authority = self.dir.join("pki/ca.crt");
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster":
+                {"server": "https://203.0.113.10:6443", "certificate-authority": authority}}],
+            "users": [{"name": "c", "user": {"token": "abcdef.0123456789abcdef"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]
+        });
+        let path = self.dir.join("bootstrap.kubeconfig");
+        std::fs::write(&path, config.to_string()).expect("the bootstrap kubeconfig");
+        path
     }
 
     /// That of who may do everything.
@@ -199,8 +248,10 @@ impl Cluster {
         let path = std::env::var("PATH").unwrap_or_default();
         let set = if *order == "whole" { "cluster" } else { "apiserver" };
         let path = format!("{}:{path}", programs(set).display());
-        let status =
-            Command::new(script).arg(order).arg(&self.dir).args(about).env("PATH", path).stdin(Stdio::null()).status();
+        let mut command = Command::new(script);
+        command.arg(order).arg(&self.dir).args(about).env("PATH", path).stdin(Stdio::null());
+        command.envs(self.signing.as_ref().map(|duration| ("CLUSTER_SIGNING_DURATION", duration)));
+        let status = command.status();
         assert!(status.expect("tests/cluster/cluster").success(), "tests/cluster/cluster {order} failed");
     }
 }

@@ -2,6 +2,7 @@
 //! the real thing under its launcher on real peers ([`real_node`]); machines with systemd ([`machine`]); a real control plane ([`cluster`]); and [`storm`], which does to the latter what it must survive.
 
 pub mod cluster;
+pub mod compare;
 pub mod disk;
 pub mod fake_node;
 pub mod machine;

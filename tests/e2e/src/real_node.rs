@@ -83,14 +83,20 @@ impl RealNode {
     pub async fn up_in(cluster: &Cluster, flags: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig();
         let kubeconfig = kubeconfig.to_string_lossy();
-        let flags = [&["--kubeconfig", &kubeconfig], flags].concat();
-        let node = Self::launched(state_folder(), Vec::new(), "private", &flags, None);
+        let node = Self::joined(cluster, &[&["--kubeconfig", &kubeconfig], flags].concat()).await;
+        node.healthy().await;
+        node
+    }
+
+    /// A node in reach of this cluster, with flags that say who it is there. Whether the cluster takes it is not waited for.
+    pub async fn joined(cluster: &Cluster, flags: &[&str]) -> Self {
+        let node = Self::launched(state_folder(), Vec::new(), "private", flags, None);
         let overlay = node.state().join("config.d/50-launcher.conf");
         wait::until("the launcher has a configuration", async || overlay.exists().then_some(())).await;
         let network = Path::new("/run/netns").join(node.id());
         wait::until("the node has a network", async || network.exists().then_some(())).await;
         cluster.connect(&node.id());
-        node.healthy().await;
+        wait::until("all processes are up", async || (node.processes().len() >= 10).then_some(())).await;
         node.import_images();
         node
     }

@@ -18,7 +18,13 @@ pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 /// When nothing came within `bound`.
-pub async fn within<T>(bound: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn within<T>(bound: Duration, what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    #[expect(clippy::panic, reason = "a test's failure")]
+    until_or(bound, look).await.unwrap_or_else(|| panic!("not within {bound:?}: {what}"))
+}
+
+/// As [`until`], for what may not come: `None` then, after `bound`.
+pub async fn until_or<T>(bound: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let found = tokio::time::timeout(bound, async {
         loop {
             if let Some(found) = look().await {
@@ -27,6 +33,5 @@ pub async fn within<T>(bound: Duration, what: &str, mut look: impl AsyncFnMut() 
             tokio::time::sleep(LOOK).await;
         }
     });
-    #[expect(clippy::panic, reason = "a test's failure")]
-    found.await.unwrap_or_else(|_| panic!("not within {bound:?}: {what}"))
+    found.await.ok()
 }

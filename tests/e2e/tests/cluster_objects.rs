@@ -151,6 +151,21 @@ async fn pods_take_files_and_variables_from_objects_and_follow_them() {
     let second = bench.ready("p").await;
     assert_eq!(second["status"]["containerStatuses"], first["status"]["containerStatuses"]);
 
+    // A key that goes freezes its volume, and an Event names it.
+    bench.change("configmaps", "cm", json!({"data": {"b": "4"}}));
+    wait::within(BOUND, "an Event names the key", async || {
+        let events = bench.cluster.ask("GET", &format!("{IN}/events"), &Value::Null);
+        let told = events["items"].as_array()?.iter().any(|event| {
+            event["reason"] == "FailedMount"
+                && event["message"].as_str().is_some_and(|text| text.ends_with("non-existent key: a"))
+        });
+        told.then_some(())
+    })
+    .await;
+    assert_eq!(std::fs::read_to_string(&deep).unwrap(), "3");
+    bench.change("configmaps", "cm", json!({"data": {"a": "5"}}));
+    bench.becomes(&deep, Some("5")).await;
+
     // What is not there is waited for, by name.
     let wants = |name: &str, more: Value| {
         let mut spec = json!({
@@ -166,8 +181,7 @@ async fn pods_take_files_and_variables_from_objects_and_follow_them() {
         if let Some(env) = more.get("env") {
             spec["containers"][0]["env"] = env.clone();
         }
-        let pod =
-            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec});
         bench.cluster.ask("POST", &format!("{IN}/pods"), &pod);
     };
     wants("late-volume", json!({"volumes": [{"name": "v", "configMap": {"name": "late"}}]}));
@@ -196,7 +210,8 @@ async fn pods_take_files_and_variables_from_objects_and_follow_them() {
 
 /// Who the API server says a token is.
 fn reviewed(cluster: &Cluster, token: &str) -> String {
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let review =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let answer = cluster.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", &review);
     answer["status"]["user"]["username"].as_str().unwrap_or_default().to_owned()
 }

@@ -2,7 +2,7 @@
 #![cfg(test)]
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bulkhead_e2e::cluster::Cluster;
 use bulkhead_e2e::real_node::RealNode;
@@ -10,6 +10,7 @@ use bulkhead_e2e::{pods, wait};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BOUND: Duration = Duration::from_secs(60);
@@ -73,7 +74,8 @@ impl Bench {
     }
 
     async fn gone(&self, name: &str) {
-        wait::within(BOUND, &format!("{name} is gone"), async || self.there(name).is_none().then_some(())).await;
+        wait::within(BOUND, &format!("{name} is gone"), async || self.there(name).is_none().then_some(()))
+            .await;
     }
 }
 
@@ -139,7 +141,8 @@ async fn a_pod_of_the_api_server_runs_is_told_and_ends_as_it_is_asked_to() {
     // A second delete shortens the first one's ten minutes.
     bench.ready("stubborn").await;
     bench.cluster.ask("DELETE", &format!("{PODS}/stubborn"), &Value::Null);
-    let ending = bench.until("stubborn", "it is being deleted", |pod| pod["metadata"]["deletionTimestamp"].is_string());
+    let ending = bench
+        .until("stubborn", "it is being deleted", |pod| pod["metadata"]["deletionTimestamp"].is_string());
     ending.await;
     bench.cluster.ask("DELETE", &format!("{PODS}/stubborn?gracePeriodSeconds=1"), &Value::Null);
     bench.gone("stubborn").await;
@@ -173,7 +176,11 @@ async fn an_api_server_that_is_away_harms_nothing_and_is_told_everything_when_it
         bench.create(&pod(name, STAYS, json!({})));
     }
     // Ready until its file goes, which it removes itself after a while.
-    let mut flips = pod("flips", "touch /tmp/ok; sleep 30; rm /tmp/ok; trap 'exit 0' TERM; sleep 100000 & wait", json!({}));
+    let mut flips = pod(
+        "flips",
+        "touch /tmp/ok; sleep 30; rm /tmp/ok; trap 'exit 0' TERM; sleep 100000 & wait",
+        json!({}),
+    );
     flips["spec"]["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["test", "-e", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 1});
     bench.create(&flips);
@@ -185,14 +192,17 @@ async fn an_api_server_that_is_away_harms_nothing_and_is_told_everything_when_it
     bench.until("crashes", "it runs", |pod| pod["status"]["phase"] == "Running").await;
     let before = bench.node.running();
     let kept = |running: &BTreeMap<String, String>| -> BTreeMap<String, String> {
-        let stays = |name: &String| name.starts_with("stays-") || name.starts_with("static") || name.starts_with("flips");
+        let stays = |name: &String| {
+            name.starts_with("stays-") || name.starts_with("static") || name.starts_with("flips")
+        };
         running.iter().filter(|(name, _)| stays(name)).map(|(name, id)| (name.clone(), id.clone())).collect()
     };
     assert_eq!(kept(&before).len(), stays.len() + 2);
 
     bench.cluster.stop("kube-apiserver");
     let begin = Instant::now();
-    let restarts = |node: &RealNode| node.containers("crashes").first().map_or(0, |status| status.restart_count);
+    let restarts =
+        |node: &RealNode| node.containers("crashes").first().map_or(0, |status| status.restart_count);
     let at_first = restarts(&bench.node);
     let probed = async || bench.node.containers("flips").first().is_some_and(|c| !c.ready).then_some(());
     wait::within(BOUND, "probes go on", probed).await;
@@ -201,8 +211,10 @@ async fn an_api_server_that_is_away_harms_nothing_and_is_told_everything_when_it
     for process in ["syncd", "statusd", "prober", "pleg", "apigate"] {
         bench.node.kill(process);
     }
-    wait::within(BOUND, "pods are known again", async || (bench.node.pods().len() >= stays.len() + 3).then_some(()))
-        .await;
+    wait::within(BOUND, "pods are known again", async || {
+        (bench.node.pods().len() >= stays.len() + 3).then_some(())
+    })
+    .await;
     bench.node.put("another.yaml", &pods::simple("another"));
     bench.node.ready("another").await;
     tokio::time::sleep(outage().saturating_sub(begin.elapsed())).await;
@@ -220,5 +232,51 @@ async fn an_api_server_that_is_away_harms_nothing_and_is_told_everything_when_it
     })
     .await;
     assert_eq!(kept(&bench.node.running()), kept(&before), "nothing was touched afterwards");
+    assert!(bench.node.down().await, "{}", bench.node.said());
+}
+
+#[tokio::test]
+async fn whoever_is_killed_while_pods_come_and_go_the_node_stays_ready() {
+    let _one = ONE.lock().await;
+    let mut bench = bench().await;
+    for name in ["stays-0", "stays-1"] {
+        bench.create(&pod(name, STAYS, json!({})));
+    }
+    let mut stay = Vec::new();
+    for name in ["stays-0", "stays-1"] {
+        stay.push(bench.ready(name).await["status"].clone());
+    }
+    let node = |bench: &Bench| -> Value {
+        let node = bench.cluster.ask("GET", "/api/v1/nodes/node-a", &Value::Null);
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
+    };
+    let since = wait::within(BOUND, "the node is ready", async || {
+        let ready = node(&bench);
+        (ready["status"] == "True").then(|| ready["lastTransitionTime"].clone())
+    })
+    .await;
+    let processes: Vec<String> = bench.node.processes().into_keys().collect();
+    assert!(processes.len() >= 10, "{processes:?}");
+    for (number, process) in processes.iter().enumerate() {
+        let comes = format!("comes-{number}");
+        bench.create(&pod(&comes, STAYS, json!({"terminationGracePeriodSeconds": 2})));
+        let pid = bench.node.kill(process);
+        if let Some(before) = number.checked_sub(1) {
+            bench.cluster.ask("DELETE", &format!("{PODS}/comes-{before}"), &Value::Null);
+        }
+        bench.node.back(process, pid, BOUND).await;
+        bench.ready(&comes).await;
+        if let Some(before) = number.checked_sub(1) {
+            bench.gone(&format!("comes-{before}")).await;
+        }
+        let ready = node(&bench);
+        assert_eq!((&ready["status"], &ready["lastTransitionTime"]), (&json!("True"), &since), "after {process}");
+    }
+    for (name, before) in ["stays-0", "stays-1"].into_iter().zip(&stay) {
+        let now = bench.ready(name).await["status"].clone();
+        assert_eq!(now["conditions"], before["conditions"], "{name}");
+        assert_eq!(now["containerStatuses"], before["containerStatuses"], "{name}");
+    }
     assert!(bench.node.down().await, "{}", bench.node.said());
 }

@@ -211,7 +211,18 @@ impl Bench {
 #[tokio::test]
 async fn what_was_not_accepted_is_never_given() {
     let mut bench = Bench::up().await;
-    bench.sized("p", asking(("100m", "200m"), ("64Mi", "128Mi")));
+    // Files of volumes follow what was accepted.
+    let reference = |resource: &str, divisor: &str| {
+        let of = json!({"containerName": "c", "resource": resource, "divisor": divisor});
+        json!({"path": resource, "resourceFieldRef": of})
+    };
+    let files = [reference("requests.cpu", "1m"), reference("requests.memory", "1Mi")];
+    let mut spec = pods::simple("p")["spec"].clone();
+    spec["containers"][0]["resources"] = asking(("100m", "200m"), ("64Mi", "128Mi"));
+    spec["volumes"] = json!([{"name": "v", "downwardAPI": {"items": files}}]);
+    bench.bind("p", spec);
+    let volume = bench.node.node.root_dir().join("pods/uid-of-p/volumes/kubernetes.io~downward-api/v");
+    let written = |file: &str| std::fs::read_to_string(volume.join(file)).unwrap_or_default();
     let first = bench.node.ready("p").await;
     assert_eq!(applied(&first), "100m 64Mi 200m 128Mi");
     assert_eq!(bench.given("p"), (20_000, 102, 128));
@@ -229,12 +240,14 @@ async fn what_was_not_accepted_is_never_given() {
     let status = bench.node.status_where("p", "runs again", restarted).await;
     assert_eq!(applied(&status), "100m 64Mi 200m 128Mi");
     assert_eq!(bench.given("p"), (20_000, 102, 128));
+    assert_eq!((written("requests.cpu"), written("requests.memory")), ("100".to_owned(), "64".to_owned()));
 
     // A request of memory alone.
     bench.resize("p", asking(("100m", "200m"), ("96Mi", "128Mi")));
     let done = |status: &PodStatus| applied(status) == "100m 96Mi 200m 128Mi" && resizes(status).is_empty();
     let status = bench.node.status_where("p", "has more of memory", done).await;
     assert_eq!((restarts(&status), status.observed_generation), (1, Some(3)));
+    wait::until("the file follows", async || (written("requests.memory") == "96").then_some(())).await;
     bench.node.kill("syncd");
     bench.node.start("syncd");
     bench.sized("other", json!({}));

@@ -104,6 +104,9 @@ async fn a_session_is_joined_and_every_byte_arrives_both_ways() {
             && head.contains("x-stream-protocol-version: v4.channel.k8s.io"),
         "{head}"
     );
+    let metrics = bench.node.get(bench.node.read_only, "/metrics").await.body;
+    let open = "kubelet_http_inflight_requests{long_running=\"true\",method=\"POST\",path=\"exec\",server_type=\"readwrite\"} 1\n";
+    assert!(metrics.contains(open), "{metrics}");
     let calls = bench.runtime.log().calls();
     let Some(Detail::Exec(asked)) =
         calls.iter().find(|call| call.method == Method::Exec).map(|call| &call.detail)

@@ -171,7 +171,7 @@ fn due(item: &StatusItem, status: &PodStatus, told: Option<&Told>, now: Instant)
     }
     let unclear = |source| Trouble::Status { uid: status.pod_uid.clone(), source };
     let current: Value = serde_json::from_slice(&status.status_json).map_err(unclear)?;
-    let is_final = matches!(current["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_final = matches!(current.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
     let news = match told {
         Some(told) if told.version == status.version => {
             now.duration_since(told.at) >= ECHO && differs(&item.view.conditions, &current)

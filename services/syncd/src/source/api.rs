@@ -153,7 +153,7 @@ struct Pods {
     /// By UID.
     known: BTreeMap<String, Arc<Pod>>,
     /// While a list is being read: what it has told so far.
-    listed: Option<(BTreeMap<String, Arc<Pod>>, BTreeMap<String, MirrorPod>)>,
+    listed: Option<Listed>,
     /// Pods that are gone, the oldest first.
     gone: VecDeque<Arc<Pod>>,
     /// Copies of static pods, by their own UID.
@@ -161,6 +161,9 @@ struct Pods {
     /// A whole list was read.
     complete: bool,
 }
+
+/// A list as far as it was read: pods and copies of static ones, by UID.
+type Listed = (BTreeMap<String, Arc<Pod>>, BTreeMap<String, MirrorPod>);
 
 impl Pods {
     /// Whether there is anything new to tell.

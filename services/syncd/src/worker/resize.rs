@@ -175,9 +175,13 @@ impl Worker {
                     );
                 }
                 Err(error) => {
-                    let said = (error.as_str(), "resources of a container are not changed");
-                    tracing::warn!(pod.uid = self.uid, container = name, error = said.0, "{}", said.1);
                     if before.as_ref() != Some(&error) {
+                        tracing::warn!(
+                            pod.uid = self.uid,
+                            container = name,
+                            error,
+                            "resources are not changed"
+                        );
                         self.tell(event::resize(ERROR, &resize::summary(&self.pod, &error)));
                     }
                     self.resize_error = Some(error);

@@ -13,24 +13,31 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::fake::item;
 
-/// What arrived: the verb and the pod's name, with a patch if there was one.
 #[derive(Clone, Default)]
-struct Fake(Arc<Mutex<(Vec<(&'static str, Value)>, Option<u16>)>>);
+struct Fake(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// The verb and what came with it.
+    arrived: Vec<(&'static str, Value)>,
+    /// What every call is answered; `None`: well.
+    answer: Option<u16>,
+}
 
 impl Fake {
     fn take(&self) -> Vec<(&'static str, Value)> {
-        std::mem::take(&mut self.0.lock().unwrap().0)
+        std::mem::take(&mut self.0.lock().unwrap().arrived)
     }
 
     /// What every call is answered from now on; `None`: well.
     fn answer(&self, code: Option<u16>) {
-        self.0.lock().unwrap().1 = code;
+        self.0.lock().unwrap().answer = code;
     }
 
     fn call(&self, verb: &'static str, body: Value) -> Result<(), ApiError> {
         let mut state = self.0.lock().unwrap();
-        state.0.push((verb, body));
-        match state.1 {
+        state.arrived.push((verb, body));
+        match state.answer {
             None => Ok(()),
             Some(404) => Err(ApiError::NotFound("pod".into())),
             Some(code) => {
