@@ -15,7 +15,10 @@ use tokio::time::Instant;
 use crate::Retry;
 
 /// What kube takes for an object that can be followed.
-pub trait Followed: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+pub trait Followed:
+    kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
 
 impl<K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Followed for K {}
 
@@ -113,11 +116,21 @@ mod tests {
     fn only_who_cannot_do_it_is_not_asked_again() {
         let told = |code| Error::WatchError(Box::new(Status { code, ..Status::failure("no", "Reason") }));
         let started = |code| {
-            Error::WatchStartFailed(kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "Reason") })))
+            Error::WatchStartFailed(kube::Error::Api(Box::new(Status {
+                code,
+                ..Status::failure("no", "Reason")
+            })))
         };
-        for (code, expected) in
-            [(400, true), (422, true), (500, true), (401, false), (403, false), (410, false), (429, false), (503, false)]
-        {
+        for (code, expected) in [
+            (400, true),
+            (422, true),
+            (500, true),
+            (401, false),
+            (403, false),
+            (410, false),
+            (429, false),
+            (503, false),
+        ] {
             assert_eq!(is_refused(&told(code)), expected, "{code}");
             assert_eq!(is_refused(&started(code)), expected, "{code}");
         }

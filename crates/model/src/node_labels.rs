@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 /// Labels of the cluster's own that a node may set.
-const ALLOWED: [&str; 13] = [
+const ALLOWED: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
     "beta.kubernetes.io/os",
@@ -18,8 +18,6 @@ const ALLOWED: [&str; 13] = [
     "node.kubernetes.io/instance-type",
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
-    "kubernetes.io/instance-type",
-    "node.kubernetes.io/windows-build",
 ];
 /// Whatever is below these too.
 const PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
@@ -164,6 +162,7 @@ mod tests {
             "kubernetes.io/x",
             "x.k8s.io/y",
             "kubernetes.io/role",
+            "kubernetes.io/instance-type",
         ] {
             let error = parse(&format!("ok=1,{key}=")).unwrap_err();
             assert_eq!(error, LabelError::Forbidden(key.into()));

@@ -86,7 +86,9 @@ impl Service for Prober {
         let stopped = || context.shutdown.clone().cancelled_owned();
         tokio::spawn(health::watch(inputs.clone(), context.check("probes"), context.shutdown.clone()));
         tokio::spawn(drive(saver, wake, watch::Sender::new(LoopStatus::default()), stopped()));
-        let keeper = Keeper::new(inputs, tools, results).counting(Counts::new(&context.metrics)).telling(context.recorder());
+        let keeper = Keeper::new(inputs, tools, results)
+            .counting(Counts::new(&context.metrics))
+            .telling(context.recorder());
         tokio::spawn(keeper.run(context.shutdown.clone()));
 
         // Without peers it waits for them; that is what the check says, and no reason to hold others back.

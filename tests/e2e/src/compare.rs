@@ -114,6 +114,9 @@ mod tests {
             ("new", Difference::Extra),
         ];
         assert_eq!(found, wanted.map(|(path, how)| (path.to_owned(), how)).into());
-        check(&found, &Known { differs: &[("gone", "a"), ("n", "c"), ("new", "d")], own: &["list.[a]", "same"] });
+        check(
+            &found,
+            &Known { differs: &[("gone", "a"), ("n", "c"), ("new", "d")], own: &["list.[a]", "same"] },
+        );
     }
 }

@@ -3,7 +3,9 @@
 #![cfg(test)]
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bulkhead_e2e::cluster::Cluster;
@@ -54,11 +56,22 @@ async fn a_bootstrap_token_leads_to_running_pods_and_certificates_follow_each_ot
     let before = node.running();
 
     let mut seen = BTreeSet::new();
+    // One that has expired is no rotation.
+    let is_good = |pem: &str| {
+        let mut openssl = Command::new("openssl");
+        let mut child =
+            openssl.args(["x509", "-noout", "-checkend", "0"]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(pem.as_bytes()).unwrap();
+        child.wait().unwrap().success()
+    };
     wait::within(Duration::from_secs(400), "a third certificate", async || {
         let (current, target) = certificates(&node);
         seen.extend(target);
         let pem = std::fs::read_to_string(current).ok()?;
-        assert!(pem.contains("END CERTIFICATE") && pem.contains("END"), "always a whole file");
+        assert!(
+            pem.contains("END CERTIFICATE") && is_good(&pem),
+            "always a whole one, and never one that is over"
+        );
         (seen.len() >= 3).then_some(())
     })
     .await;

@@ -138,8 +138,11 @@ async fn the_nodes_objects_in_the_cluster_are_the_kubelets() {
     })
     .await;
     check(&differences(&kubelets(include_str!("../fixtures/kubelet-node.json")), &plain(of_node)), &NODE);
-    let lease =
-        cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-a", &Value::Null);
+    let lease = cluster.ask(
+        "GET",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-a",
+        &Value::Null,
+    );
     check(&differences(&kubelets(include_str!("../fixtures/kubelet-lease.json")), &plain(lease)), &LEASE);
     assert!(node.down().await, "{}", node.said());
 }

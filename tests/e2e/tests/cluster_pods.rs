@@ -271,7 +271,11 @@ async fn whoever_is_killed_while_pods_come_and_go_the_node_stays_ready() {
             bench.gone(&format!("comes-{before}")).await;
         }
         let ready = node(&bench);
-        assert_eq!((&ready["status"], &ready["lastTransitionTime"]), (&json!("True"), &since), "after {process}");
+        assert_eq!(
+            (&ready["status"], &ready["lastTransitionTime"]),
+            (&json!("True"), &since),
+            "after {process}"
+        );
     }
     for (name, before) in ["stays-0", "stays-1"].into_iter().zip(&stay) {
         let now = bench.ready(name).await["status"].clone();

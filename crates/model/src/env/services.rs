@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn named_ports_and_addresses_of_both_families() {
-        let seen = service_variables(&[service("dns", "fd00::a", &[("dns-udp", 53, "UDP"), ("x", 54, "TCP")])]);
+        let seen =
+            service_variables(&[service("dns", "fd00::a", &[("dns-udp", 53, "UDP"), ("x", 54, "TCP")])]);
         for (name, value) in [
             ("DNS_SERVICE_PORT", "53"),
             ("DNS_SERVICE_PORT_DNS_UDP", "53"),

@@ -246,8 +246,14 @@ fn objects() -> EnvObjects {
             ("cm".to_owned(), values(&[("A", b"1"), ("app.x", b"2"), ("1bad", b"3"), ("X", b"cm")])),
             ("none".to_owned(), None),
         ]),
-        secrets: BTreeMap::from([("s".to_owned(), values(&[("k", b"hunter2"), ("nul", b"a\0"), ("X", b"s")]))]),
-        services: BTreeMap::from([("X".to_owned(), "svc".to_owned()), ("SVC_PORT".to_owned(), "80".to_owned())]),
+        secrets: BTreeMap::from([(
+            "s".to_owned(),
+            values(&[("k", b"hunter2"), ("nul", b"a\0"), ("X", b"s")]),
+        )]),
+        services: BTreeMap::from([
+            ("X".to_owned(), "svc".to_owned()),
+            ("SVC_PORT".to_owned(), "80".to_owned()),
+        ]),
     }
 }
 
@@ -317,10 +323,7 @@ fn what_an_object_has_not_is_named_as_the_kubelet_does() {
     ] {
         assert_eq!(made_with(&container(vec![variable]), &objects()).unwrap_err().to_string(), expected);
     }
-    for variable in [
-        key("V", "configmap", "none", "k", true),
-        key("V", "secret", "s", "z", true),
-    ] {
+    for variable in [key("V", "configmap", "none", "k", true), key("V", "secret", "s", "z", true)] {
         let c = container(vec![variable]);
         assert_eq!(env_needs(&c).config_maps.len() + env_needs(&c).secrets.len(), 1);
         assert_eq!(made_with(&c, &EnvObjects::default()).unwrap(), [], "no variable at all");

@@ -30,7 +30,8 @@ const PARALLEL: usize = 8;
 /// How often the same thing is said again.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Conditions that a node owns, as [`bulkhead_model::status`] computes them.
-const OWN: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+const OWN: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 /// Conditions of a node that are there only while they hold.
 const PASSING: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
 /// Fields of a status that go when they are not told; what is missing in a patch would stay.
@@ -156,7 +157,11 @@ async fn act<A: PodApi>(api: &A, due: Due) -> (Due, Result<bool, ApiError>) {
         }
         if due.delete {
             api.delete(&due.namespace, &due.name, &due.uid).await?;
-            tracing::info!(pod.uid = due.uid, pod.name = due.name, "the API server was told that the pod is gone");
+            tracing::info!(
+                pod.uid = due.uid,
+                pod.name = due.name,
+                "the API server was told that the pod is gone"
+            );
         }
         Ok(due.delete)
     };
@@ -165,7 +170,12 @@ async fn act<A: PodApi>(api: &A, due: Due) -> (Due, Result<bool, ApiError>) {
 }
 
 /// What is to be done about a pod by now. Pure.
-fn due(item: &StatusItem, status: &PodStatus, told: Option<&Told>, now: Instant) -> Result<Option<Due>, Trouble> {
+fn due(
+    item: &StatusItem,
+    status: &PodStatus,
+    told: Option<&Told>,
+    now: Instant,
+) -> Result<Option<Due>, Trouble> {
     if told.is_some_and(|told| told.gone) {
         return Ok(None);
     }

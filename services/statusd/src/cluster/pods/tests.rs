@@ -40,9 +40,7 @@ impl Fake {
         match state.answer {
             None => Ok(()),
             Some(404) => Err(ApiError::NotFound("pod".into())),
-            Some(code) => {
-                Err(ApiError::Refused { verb, object: "pod".into(), code, message: String::new() })
-            }
+            Some(code) => Err(ApiError::Refused { verb, object: "pod".into(), code, message: String::new() }),
         }
     }
 }
@@ -79,7 +77,8 @@ fn bench() -> Bench {
     let (waker, waiting) = wake();
     tokio::spawn(async move {
         let _kept = waker;
-        drive(Pods::new(parts), waiting, watch::Sender::new(LoopStatus::default()), std::future::pending()).await;
+        drive(Pods::new(parts), waiting, watch::Sender::new(LoopStatus::default()), std::future::pending())
+            .await;
     });
     Bench { api, views, statuses, versions: Mutex::new(0) }
 }
@@ -153,7 +152,10 @@ async fn a_deleted_pod_goes_when_its_final_status_was_taken_and_nothing_is_left(
     bench.api.answer(Some(503));
     bench.status(&status("Succeeded", "False"));
     let tries = bench.after(30).await;
-    assert!(!tries.is_empty() && tries.iter().all(|verb| *verb == "patch"), "{tries:?}: not before it was taken");
+    assert!(
+        !tries.is_empty() && tries.iter().all(|verb| *verb == "patch"),
+        "{tries:?}: not before it was taken"
+    );
     bench.api.answer(None);
     assert_eq!(bench.after(11).await, ["patch", "delete"]);
     assert_eq!(bench.after(60).await, [""; 0]);
@@ -195,9 +197,7 @@ fn a_patch_takes_the_place_of_what_it_does_not_name() {
 #[test]
 fn conditions_that_pass_are_taken_away_again() {
     let there = |types: &[&str]| types.iter().map(|type_| ((*type_).to_owned(), "True".to_owned())).collect();
-    let status = |types: &[&str]| {
-        json!({"conditions": types.iter().map(|type_| json!({"type": type_, "status": "True"})).collect::<Vec<_>>()})
-    };
+    let status = |types: &[&str]| json!({"conditions": types.iter().map(|type_| json!({"type": type_, "status": "True"})).collect::<Vec<_>>()});
     let table: [(&[&str], &[&str], &[&str]); 4] = [
         (&[], &["Ready"], &[]),
         (&["Ready"], &["Ready"], &["PodResizePending", "PodResizeInProgress"]),
@@ -207,10 +207,14 @@ fn conditions_that_pass_are_taken_away_again() {
     for (known, told, deleted) in table {
         let patched = patch("u", status(told), &there(known));
         let all = patched["status"]["conditions"].as_array().unwrap();
-        let gone: Vec<_> = all.iter().filter(|c| c["$patch"] == "delete").map(|c| c["type"].as_str().unwrap()).collect();
+        let gone: Vec<_> =
+            all.iter().filter(|c| c["$patch"] == "delete").map(|c| c["type"].as_str().unwrap()).collect();
         assert_eq!(gone, deleted, "{known:?} {told:?}");
         let stays = known.contains(&"PodResizePending") && !told.contains(&"PodResizePending");
-        assert_eq!(differs(&there(known), &status(&["Ready"])), known.contains(&"PodResizePending") || known.is_empty());
+        assert_eq!(
+            differs(&there(known), &status(&["Ready"])),
+            known.contains(&"PodResizePending") || known.is_empty()
+        );
         assert!(!stays || differs(&there(known), &status(told)));
     }
 }
