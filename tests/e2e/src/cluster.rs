@@ -221,7 +221,8 @@ impl Cluster {
         output.stdout
     }
 
-    pub(crate) fn namespace(&self) -> String {
+    /// Name of its network namespace.
+    pub fn namespace(&self) -> String {
         format!("bulkhead-{}", self.dir.file_name().unwrap_or_default().to_string_lossy())
     }
 

@@ -34,8 +34,9 @@ async fn a_bootstrap_token_leads_to_running_pods_and_certificates_follow_each_ot
     let bootstrap = cluster.bootstrap_kubeconfig();
     // Static pods wait for nobody.
     cluster.stop("kube-apiserver");
-    let mut node =
-        RealNode::joined(&cluster, &["--bootstrap-kubeconfig", &bootstrap.to_string_lossy()]).await;
+    let bootstrap = bootstrap.to_string_lossy();
+    let flags = ["--bootstrap-kubeconfig", &bootstrap, "--rotate-certificates"];
+    let mut node = RealNode::joined(&cluster, &flags).await;
     node.put("static.yaml", &pods::simple("static"));
     node.ready("static").await;
     assert_eq!(certificates(&node).1, None, "nobody was there to sign one");
@@ -59,8 +60,12 @@ async fn a_bootstrap_token_leads_to_running_pods_and_certificates_follow_each_ot
     // One that has expired is no rotation.
     let is_good = |pem: &str| {
         let mut openssl = Command::new("openssl");
-        let mut child =
-            openssl.args(["x509", "-noout", "-checkend", "0"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = openssl
+            .args(["x509", "-noout", "-checkend", "0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(pem.as_bytes()).unwrap();
         child.wait().unwrap().success()
     };

@@ -50,6 +50,12 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: c, image: "local/busybox:1", imagePullPolicy: IfNotPresent, command: [sh, -c, "echo done"]}]}
 "#;
 
+/// How many bytes are copied. For a show of its own it may be set to more.
+fn copied() -> u32 {
+    let bytes = std::env::var("BULKHEAD_COPIED_BYTES").ok().and_then(|text| text.parse().ok());
+    bytes.unwrap_or(3_000_000)
+}
+
 /// What kubectl says of this.
 fn kubectl(cluster: &Cluster, line: &str, more: &[&str]) -> (Option<i32>, String) {
     let arguments: Vec<_> = line.split(' ').chain(more.iter().copied()).collect();
@@ -94,7 +100,7 @@ async fn kubectl_and_controllers_do_what_they_do_with_the_kubelet() {
 
     let folder = tempfile::tempdir().unwrap();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0..copied()).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(&there, &bytes).unwrap();
     good(&cluster, "cp", &[&there.to_string_lossy(), "a:/tmp/file"]);
     good(&cluster, "cp", &["a:/tmp/file", &back.to_string_lossy()]);
