@@ -18,10 +18,10 @@ run: packages ## Build, start a node without a cluster (private containerd, a sa
 
 test: ## Every test that CI runs.
 	@tools/ensure-packages cluster
-	@echo "==> building the real peers (minutes the first time, an API server among them, kept for the next)" >&2
-	@tests/peers/build apiserver >/dev/null
+	@echo "==> building the real peers (a quarter of an hour the first time, a control plane among them, kept for the next)" >&2
+	@tests/peers/build cluster >/dev/null
 	@echo "==> cargo test" >&2
-	@BULKHEAD_PEERS="$$(tests/peers/build apiserver)" $(CARGO) test --locked --workspace
+	@BULKHEAD_PEERS="$$(tests/peers/build cluster)" $(CARGO) test --locked --workspace
 
 # Where the cluster is; `live down` of it clears up after one that was killed.
 CLUSTER_DIR ?= /var/lib/bulkhead-cluster

@@ -1,11 +1,13 @@
 //! exec, attach and port-forward: finds the container or sandbox, asks the runtime where its streams are, and joins the
 //! client's connection to that.
 //!
-//! Owns the sessions and their bounds. Must never look into what goes over a session, nor tell where the streams are: the
-//! address is a key.
+//! Owns the sessions and their bounds. Must never look into what goes over a session, but for the errors of a port-forward's
+//! connections, nor tell where the streams are: the address is a key.
 
+mod forward;
 mod join;
 mod options;
+mod spdy;
 mod tunnel;
 
 use std::sync::Arc;
@@ -14,11 +16,13 @@ use std::time::Duration;
 use bulkhead_base::chain;
 use bulkhead_cri::{CriError, Stream, StreamClient};
 use bulkhead_ipc::Mirror;
+use bulkhead_ipc::said::Said;
 use bulkhead_model::runtime::{ContainerState, RuntimePod};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -36,6 +40,8 @@ use tunnel::{Tunnel, TunnelError};
 
 /// Sessions at a time.
 const SESSIONS: usize = 256;
+/// Errors of connections that are told of one port-forward.
+const TOLD: usize = 16;
 
 /// Opens sessions.
 pub(crate) struct Streams {
@@ -96,6 +102,8 @@ impl Streams {
         counted: Counted,
     ) -> Response<Answer> {
         let (kind, pod, container) = names_of(&streaming);
+        let is_forward = matches!(streaming, Streaming::PortForward(_));
+        let is_spdy = tunnel::Upgrade::of(request.headers()).is_some_and(|upgrade| upgrade.is_spdy());
         let opened = self.open(streaming, query, &request).await;
         let (tunnel, place) = match opened {
             Ok(opened) => opened,
@@ -122,7 +130,14 @@ impl Streams {
                     Ok(client) => TokioIo::new(client),
                     Err(error) => return tracing::debug!(%error, "the client left before its session began"),
                 };
-                let ended = join::join(client, TokioIo::new(runtime), idle).await;
+                let runtime = TokioIo::new(runtime);
+                let ended = if is_forward && is_spdy {
+                    let streams = forward::ErrorStreams::default();
+                    let back = forward::Back::new(&streams, teller(pod.clone()));
+                    join::join(client, runtime, idle, (forward::Towards::new(&streams), back)).await
+                } else {
+                    join::join(client, runtime, idle, (join::AsIs, join::AsIs)).await
+                };
                 tracing::debug!(kind, pod, container, ?ended, "a session ends");
             };
             shutdown.run_until_cancelled(session).await;
@@ -234,6 +249,18 @@ impl StreamError {
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             },
             Self::Tunnel(_) => StatusCode::BAD_GATEWAY,
+        }
+    }
+}
+
+/// Tells what became of connections through a port-forward to `pod`: each text once, and not too many of them.
+fn teller(pod: String) -> impl FnMut(&[u8]) {
+    let (said, mut left) = (Said::every(Duration::MAX), TOLD);
+    move |text| {
+        let text = String::from_utf8_lossy(text);
+        if left > 0 && said.is_news(&text, Instant::now()) {
+            left -= 1;
+            tracing::info!(pod, ?text, "a connection through a port-forward broke; the others go on");
         }
     }
 }

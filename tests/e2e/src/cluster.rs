@@ -263,8 +263,11 @@ impl Drop for Cluster {
     }
 }
 
-/// The peers with those of this set among them.
-fn programs(set: &str) -> PathBuf {
+/// The peers with those of this set (`cluster`, `apiserver`) among them.
+///
+/// # Panics
+/// When they cannot be built.
+pub fn programs(set: &str) -> PathBuf {
     let some = peers();
     let last = if set == "cluster" { "kube-scheduler" } else { "kube-apiserver" };
     if some.join(last).exists() {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bulkhead_e2e::cluster::Cluster;
-use bulkhead_e2e::real_node::{RealNode, peers};
+use bulkhead_e2e::cluster::{Cluster, programs};
+use bulkhead_e2e::real_node::RealNode;
 use bulkhead_e2e::{pods, wait};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     fn kubectl_command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.inside(&peers().join("kubectl"));
+        let mut command = self.inside(&programs("cluster").join("kubectl"));
         command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(arguments);
         command.stdin(Stdio::null());
         command
@@ -194,50 +194,6 @@ async fn kubectl_reaches_into_a_pod() {
             .contains("node_cpu_usage")
     );
 
-    // Ports, many connections at once.
-    let said = tempfile::NamedTempFile::new().unwrap();
-    let mut forward = bench.kubectl_command(&["port-forward", &format!("pod/{POD}"), "18000:8000"]);
-    let forward = Ending(forward.stdout(Stdio::null()).stderr(said.reopen().unwrap()).spawn().unwrap());
-    let network = bench.cluster.network();
-    let echoes = std::thread::spawn(move || {
-        nix::sched::setns(&network, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let connect = || {
-            for _ in 0..300 {
-                match TcpStream::connect("127.0.0.1:18000") {
-                    Ok(stream) => return stream,
-                    Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
-                }
-            }
-            panic!("nothing listens");
-        };
-        // None of them breaks: the runtime would tell kubectl, which then ends its whole forward.
-        let sent = bytes(1024 * 1024);
-        let all: Vec<_> = (0..50)
-            .map(|_| {
-                let (stream, sent) = (connect(), sent.clone());
-                std::thread::spawn(move || {
-                    let mut reader = stream.try_clone().unwrap();
-                    // The runtime gives the other direction a second once one has ended: nobody ends his before he has all.
-                    let mut got = vec![0; sent.len()];
-                    let writer = std::thread::spawn(move || {
-                        (&stream).write_all(&sent).unwrap();
-                        stream
-                    });
-                    reader.set_read_timeout(Some(BOUND)).unwrap();
-                    reader.read_exact(&mut got).unwrap();
-                    drop(writer.join().unwrap());
-                    sum(&got)
-                })
-            })
-            .collect();
-        for one in all {
-            assert_eq!(one.join().unwrap(), sum(&sent));
-        }
-    });
-    let echoed = echoes.join();
-    assert!(echoed.is_ok(), "{}", std::fs::read_to_string(said.path()).unwrap_or_default());
-    drop(forward);
-
     // Files, and a terminal's first process.
     let file = tempfile::NamedTempFile::new().unwrap();
     let sent = bytes(20 * 1024 * 1024);
@@ -251,11 +207,19 @@ async fn kubectl_reaches_into_a_pod() {
 
     // The output of the first process goes on for as long as somebody looks.
     let mut attach = bench.inside(Path::new("timeout"));
-    attach.arg("4").arg(peers().join("kubectl")).arg("--kubeconfig").arg(bench.cluster.admin_kubeconfig());
+    attach
+        .arg("4")
+        .arg(programs("cluster").join("kubectl"))
+        .arg("--kubeconfig")
+        .arg(bench.cluster.admin_kubeconfig());
     let attached = attach.args(["attach", POD, "-c", "talk"]).stdin(Stdio::null()).output().unwrap();
     assert!(String::from_utf8_lossy(&attached.stdout).matches("tick\n").count() >= 2, "{attached:?}");
     let mut follow = bench.inside(Path::new("timeout"));
-    follow.arg("4").arg(peers().join("kubectl")).arg("--kubeconfig").arg(bench.cluster.admin_kubeconfig());
+    follow
+        .arg("4")
+        .arg(programs("cluster").join("kubectl"))
+        .arg("--kubeconfig")
+        .arg(bench.cluster.admin_kubeconfig());
     let followed =
         follow.args(["logs", "-f", "--tail=1", POD, "-c", "talk"]).stdin(Stdio::null()).output().unwrap();
     assert!(String::from_utf8_lossy(&followed.stdout).matches("tick\n").count() >= 3, "{followed:?}");
@@ -264,6 +228,96 @@ async fn kubectl_reaches_into_a_pod() {
     let pid = bench.node.kill("gateway");
     bench.node.back("gateway", pid, BOUND).await;
     assert_eq!(bench.text(&["exec", POD, "--", "echo", "again"]), "again\n");
+    assert!(bench.node.down().await, "{}", bench.node.said());
+}
+
+/// The forward's end of a port on this machine.
+fn connect(port: u16) -> TcpStream {
+    for _ in 0..300 {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(BOUND)).unwrap();
+                return stream;
+            }
+            Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
+        }
+    }
+    panic!("nothing listens on {port}");
+}
+
+/// Sends `sent` and takes as much back; the sum of that.
+fn echo(mut stream: TcpStream, sent: &[u8]) -> String {
+    // The runtime gives the other direction a second once one has ended: nobody ends his before he has all.
+    let mut writer = stream.try_clone().unwrap();
+    let mut got = vec![0; sent.len()];
+    std::thread::scope(|scope| {
+        scope.spawn(move || writer.write_all(sent).unwrap());
+        stream.read_exact(&mut got).unwrap();
+    });
+    sum(&got)
+}
+
+/// Sends and takes a part, and breaks off with a reset.
+fn reset(mut stream: TcpStream, sent: &[u8]) {
+    stream.write_all(&sent[..128 * 1024]).unwrap();
+    stream.read_exact(&mut [0; 64 * 1024]).unwrap();
+    let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
+}
+
+#[tokio::test]
+async fn one_broken_connection_leaves_the_others_of_a_forward() {
+    let _one = ONE.lock().await;
+    let mut bench = Bench::with_pod().await;
+    let said = tempfile::NamedTempFile::new().unwrap();
+    // Nobody listens on 8001.
+    let ports = ["port-forward", &format!("pod/{POD}"), "18000:8000", "18001:8001"];
+    let mut forward = bench.kubectl_command(&ports);
+    let mut forward = Ending(forward.stdout(Stdio::null()).stderr(said.reopen().unwrap()).spawn().unwrap());
+    let network = bench.cluster.network();
+    let echoes = std::thread::spawn(move || {
+        nix::sched::setns(&network, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let sent = bytes(1024 * 1024);
+        let refused = || connect(18001).read_to_end(&mut Vec::new());
+        assert!(refused().is_ok_and(|read| read == 0));
+        // All of them are open before the first one breaks. The pod's nc takes but two at a time, and the system resets some of
+        // those beyond: each one is heard of before the next one comes.
+        let all: Vec<_> = (0..50)
+            .map(|_| {
+                let mut stream = connect(18000);
+                stream.write_all(b"x").unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+                stream
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            let all: Vec<_> = all
+                .into_iter()
+                .enumerate()
+                .map(|(number, stream)| {
+                    let sent = &sent;
+                    scope.spawn(move || {
+                        if number == 7 {
+                            reset(stream, sent);
+                        } else {
+                            assert_eq!(echo(stream, sent), sum(sent));
+                        }
+                    })
+                })
+                .collect();
+            for one in all {
+                one.join().unwrap();
+            }
+        });
+        // It goes on after them.
+        assert!(refused().is_ok_and(|read| read == 0));
+        assert_eq!(echo(connect(18000), &sent), sum(&sent));
+    });
+    let echoed = echoes.join();
+    let said = std::fs::read_to_string(said.path()).unwrap_or_default();
+    assert!(echoed.is_ok(), "{said}\n{}", bench.node.said());
+    assert!(forward.0.try_wait().unwrap().is_none(), "{said}");
+    drop(forward);
     assert!(bench.node.down().await, "{}", bench.node.said());
 }
 

@@ -100,7 +100,8 @@ async fn kubectl_and_controllers_do_what_they_do_with_the_kubelet() {
 
     let folder = tempfile::tempdir().unwrap();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
-    let bytes: Vec<u8> = (0..copied()).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let byte = |number: u32| u8::try_from((number.wrapping_mul(2_654_435_761) >> 13) & 0xff).unwrap();
+    let bytes: Vec<u8> = (0..copied()).map(byte).collect();
     std::fs::write(&there, &bytes).unwrap();
     good(&cluster, "cp", &[&there.to_string_lossy(), "a:/tmp/file"]);
     good(&cluster, "cp", &["a:/tmp/file", &back.to_string_lossy()]);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bulkhead_api::cri::v1::ReopenContainerLogRequest;
 use bulkhead_api::cri::v1::runtime_service_client::RuntimeServiceClient;
 use bulkhead_base::SystemClock;
-use bulkhead_e2e::cluster::Cluster;
-use bulkhead_e2e::real_node::{RealNode, peers};
+use bulkhead_e2e::cluster::{Cluster, programs};
+use bulkhead_e2e::real_node::RealNode;
 use bulkhead_e2e::wait;
 use bulkhead_ipc::{Channels, Identities, PeerBoard};
 use serde_json::{Value, json};
@@ -62,7 +62,10 @@ async fn logs_are_followed_over_rotations_without_a_lost_or_doubled_line() {
     .await;
     let id = id.trim_start_matches("containerd://").to_owned();
     let mut kubectl = Command::new("nsenter");
-    kubectl.arg(format!("--net=/run/netns/{}", cluster.namespace())).arg("--").arg(peers().join("kubectl"));
+    kubectl
+        .arg(format!("--net=/run/netns/{}", cluster.namespace()))
+        .arg("--")
+        .arg(programs("cluster").join("kubectl"));
     kubectl.arg("--kubeconfig").arg(cluster.admin_kubeconfig()).args(["logs", "-f", "talks"]);
     let mut following = kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = following.stdout.take().unwrap();

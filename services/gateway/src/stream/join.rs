@@ -22,22 +22,50 @@ pub(super) enum Ended {
     Idle,
 }
 
+/// What becomes of the bytes of one direction.
+pub(super) trait Pass {
+    /// What goes on of `bytes`, which come next. May be less, or empty.
+    fn pass<'b>(&'b mut self, bytes: &'b [u8]) -> &'b [u8];
+    /// What was held back until more would come, and now none does.
+    fn end(&mut self) -> &[u8];
+}
+
+/// Everything, as it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AsIs;
+
+impl Pass for AsIs {
+    fn pass<'b>(&'b mut self, bytes: &'b [u8]) -> &'b [u8] {
+        bytes
+    }
+
+    fn end(&mut self) -> &[u8] {
+        &[]
+    }
+}
+
 /// When something last moved.
 struct Clock {
     begin: Instant,
     millis: AtomicU64,
 }
 
-/// Joins `a` and `b` until both directions are over, one breaks, or nothing moves for `idle`.
+/// Joins `a` and `b` until both directions are over, one breaks, or nothing moves for `idle`. What comes from `a` goes through the
+/// first of `passes`, what comes from `b` through the second.
 pub(super) async fn join(
     a: impl AsyncRead + AsyncWrite + Unpin,
     b: impl AsyncRead + AsyncWrite + Unpin,
     idle: Duration,
+    passes: (impl Pass, impl Pass),
 ) -> Ended {
+    let (mut towards, mut back) = passes;
     let clock = Clock { begin: Instant::now(), millis: AtomicU64::new(0) };
     let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a), split(b));
     let both = async {
-        tokio::try_join!(copy(&mut from_a, &mut to_b, &clock), copy(&mut from_b, &mut to_a, &clock))
+        tokio::try_join!(
+            copy(&mut from_a, &mut to_b, &mut towards, &clock),
+            copy(&mut from_b, &mut to_a, &mut back, &clock)
+        )
     };
     tokio::select! {
         ended = both => if ended.is_ok() { Ended::Whole } else { Ended::Broken },
@@ -48,6 +76,7 @@ pub(super) async fn join(
 async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
+    pass: &mut impl Pass,
     clock: &Clock,
 ) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
@@ -55,11 +84,15 @@ async fn copy(
         let length = from.read(&mut block).await?;
         clock.tick();
         if length == 0 {
+            to.write_all(pass.end()).await?;
             return to.shutdown().await;
         }
-        to.write_all(block.get(..length).unwrap_or_default()).await?;
-        to.flush().await?;
-        clock.tick();
+        let passed = pass.pass(block.get(..length).unwrap_or_default());
+        if !passed.is_empty() {
+            to.write_all(passed).await?;
+            to.flush().await?;
+            clock.tick();
+        }
     }
 }
 
@@ -92,7 +125,7 @@ mod tests {
 
     fn joined() -> (DuplexStream, DuplexStream, JoinHandle<Ended>) {
         let ((client, a), (server, b)) = (duplex(64), duplex(64));
-        (client, server, tokio::spawn(join(a, b, IDLE)))
+        (client, server, tokio::spawn(join(a, b, IDLE, (AsIs, AsIs))))
     }
 
     #[tokio::test(start_paused = true)]

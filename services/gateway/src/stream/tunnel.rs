@@ -108,6 +108,11 @@ impl Upgrade {
     pub(super) fn is_websocket(&self) -> bool {
         self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
     }
+
+    /// Whether it is SPDY.
+    pub(super) fn is_spdy(&self) -> bool {
+        self.protocol.as_bytes().eq_ignore_ascii_case(b"spdy/3.1")
+    }
 }
 
 /// Asks the streaming server at `url` for the upgrade.
@@ -213,7 +218,7 @@ mod tests {
             ),
         ]);
         let upgrade = Upgrade::of(&asked).unwrap();
-        assert!(upgrade.is_websocket());
+        assert!(upgrade.is_websocket() && !upgrade.is_spdy());
         let (at, target) = address("http://127.0.0.1:4711/exec/token?a=b").unwrap();
         let request = request(at, target, &Method::GET, &upgrade);
         assert_eq!(request.uri(), "/exec/token?a=b");
@@ -241,7 +246,7 @@ mod tests {
             asked.append(STREAM_VERSION, HeaderValue::from_static(version));
         }
         let upgrade = Upgrade::of(&asked).unwrap();
-        assert!(!upgrade.is_websocket());
+        assert!(!upgrade.is_websocket() && upgrade.is_spdy());
         assert_eq!(upgrade.headers.get_all(STREAM_VERSION).iter().count(), 2);
         assert_eq!(Upgrade::of(&headers(&[("upgrade", "SPDY/3.1")])), None);
         assert_eq!(Upgrade::of(&headers(&[("connection", "upgrade")])), None);
