@@ -265,10 +265,12 @@ async fn resources_change_in_place_or_with_a_restart_as_the_container_asks() {
             json!([policy("cpu", "NotRequired"), policy("memory", "RestartContainer")]);
     });
     bench.node.ready("p").await;
-    bench.node.runtime.fail(Method::UpdateContainerResources, Status::unknown("not now"), 1);
+    // Until it was seen: a slow machine must not miss it.
+    bench.node.runtime.fail(Method::UpdateContainerResources, Status::unknown("not now"), 100);
     bench.resize("p", asking(("300m", "600m"), ("64Mi", "128Mi")));
     let failed = |status: &PodStatus| resizes(status) == ["InProgress Error 3"];
     let status = bench.node.status_where("p", "is told what keeps it", failed).await;
+    bench.node.runtime.clear_script();
     assert_eq!(applied(&status), "100m 64Mi 200m 128Mi", "what applies");
     let allocated = status.container_statuses.as_ref().unwrap()[0].allocated_resources.clone().unwrap();
     assert_eq!(allocated["cpu"].0, "300m");
