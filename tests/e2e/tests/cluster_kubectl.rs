@@ -1,9 +1,10 @@
 //! What people do with kubectl, and the controllers' pods, on this node.
 #![cfg(test)]
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bulkhead_e2e::cluster::Cluster;
+use bulkhead_e2e::cluster::{Cluster, programs};
 use bulkhead_e2e::real_node::RealNode;
 use bulkhead_e2e::wait;
 
@@ -64,6 +65,15 @@ fn kubectl(cluster: &Cluster, line: &str, more: &[&str]) -> (Option<i32>, String
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
+/// What a command says that runs in the cluster's network.
+fn shell(cluster: &Cluster, command: &[&str]) -> String {
+    let mut inside = Command::new("nsenter");
+    inside.arg(format!("--net=/run/netns/{}", cluster.namespace())).arg("--").args(command);
+    let output = inside.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn good(cluster: &Cluster, line: &str, more: &[&str]) -> String {
     let (code, said) = kubectl(cluster, line, more);
     assert_eq!(code, Some(0), "kubectl {line}: {said}");
@@ -97,6 +107,20 @@ async fn kubectl_and_controllers_do_what_they_do_with_the_kubelet() {
     assert_eq!(good(&cluster, "logs a --limit-bytes=4", &[]), "line");
     let (code, said) = kubectl(&cluster, "exec a -- sh -c", &["echo out; echo err >&2; exit 3"]);
     assert!(code == Some(3) && said.contains("out\n") && said.contains("err\n"), "{code:?} {said}");
+
+    // The size of the terminal reaches the process, and a reader that leaves early ends the session.
+    let exec = format!(
+        "{} --kubeconfig {} exec",
+        programs("cluster").join("kubectl").display(),
+        cluster.admin_kubeconfig().display()
+    );
+    let size = format!("stty rows 33 cols 77; {exec} -it a -- sh -c 'sleep 1; stty size'");
+    let said = shell(&cluster, &["script", "-qec", &size, "/dev/null"]);
+    assert!(said.contains("33 77"), "{said}");
+    assert_eq!(
+        shell(&cluster, &["timeout", "30", "sh", "-c", &format!("{exec} a -- yes | head -n 1")]),
+        "y\n"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
