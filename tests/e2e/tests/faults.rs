@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_e2e::fake_node::{FakeNode, ShiftedClock, is_ready};
-use bulkhead_e2e::real_node::{PROCESSES, RealNode};
+use bulkhead_e2e::real_node::{PROCESSES, RealNode, signal};
 use bulkhead_e2e::storm::check::Pod;
 use bulkhead_e2e::storm::observe;
 use bulkhead_e2e::{pods, wait};
 use bulkhead_testkit::cri::{ExecAnswer, OnStart, Who};
 use k8s_openapi::api::core::v1::PodStatus;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -258,8 +259,11 @@ async fn a_state_file_that_is_garbage_is_set_aside_and_named() {
     for process in owners {
         for (how, spoil) in spoil {
             let files = state_files(&node.state().join("state").join(process));
+            // It must not write a good one meanwhile.
+            let (pid, _) = node.processes()[process];
+            signal(pid, Signal::SIGSTOP);
             files.iter().for_each(|file| spoil(file));
-            let pid = node.kill(process);
+            signal(pid, Signal::SIGKILL);
             node.back(process, pid, Duration::from_secs(30)).await;
             let what = format!("{process}'s file is {how}");
             wait::until(&format!("pods after {what}: {before:?}"), async || {
