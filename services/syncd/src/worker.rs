@@ -36,7 +36,7 @@ use bulkhead_model::resize::Allocation;
 use bulkhead_model::runtime::RuntimePod;
 use bulkhead_model::runtime_features::RuntimeFeatures;
 use bulkhead_model::{names, spec};
-use bulkhead_reconcile::{Wake, Waker, wake};
+use bulkhead_reconcile::{Wake, Waker, at, wake};
 use bulkhead_service::Recorder;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -431,14 +431,6 @@ impl Worker {
             let source = std::io::Error::other(error);
             Err(PodError::Folder { action: "work in", path: PathBuf::new(), uid, source })
         })
-    }
-}
-
-/// Returns at this time; never for none.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -16,6 +16,7 @@ use bulkhead_kubeapi::{News, quiet};
 use bulkhead_model::names;
 use bulkhead_model::phase::Phase;
 use bulkhead_model::spec;
+use bulkhead_reconcile::at;
 use bulkhead_service::{Check, StateFile};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -124,14 +125,6 @@ impl FollowApi {
                 None => return,
             }
         }
-    }
-}
-
-/// Returns at this time; never for none.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -102,7 +102,7 @@ impl Worker {
                     // Its end is what counts then, or the pod's.
                     () = self.ended_at_runtime(id) => return Ok(false),
                     _ = control.changed() => return Ok(false),
-                    () = super::at(deadline) => return Ok(false),
+                    () = bulkhead_reconcile::at(deadline) => return Ok(false),
                 }
             }
         };

@@ -197,7 +197,7 @@ impl Worker {
                 let answer = tokio::select! {
                     answer = self.deps.peers.ensure_image(request, PATIENT).instrument(span) => answer,
                     _ = control.changed() => return Ok(Err(Instant::now())),
-                    () = super::at(deadline) => return Ok(Err(Instant::now())),
+                    () = bulkhead_reconcile::at(deadline) => return Ok(Err(Instant::now())),
                 };
                 self.pulls += begin.elapsed();
                 answer?
